@@ -80,7 +80,7 @@ impl<'a> Installation<'a> {
         let port = ports::free()?;
         let host = cluster.host();
         let url = format!("https://{host}:{port}");
-        let webhook = json!({"manage": manage, "newGuardDelay": "10s", "url": url});
+        let webhook = json!({"manage": manage, "url": url});
         let listener = (IpAddr::from(host), Some(port));
         Self::new(context, cluster, Some(HOME), (&webhook, guards), listener, Vec::new())
     }

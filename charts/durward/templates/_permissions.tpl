@@ -77,6 +77,16 @@ compares both for the configurations in ci/.
 {{- toJson $kinds -}}
 {{- end -}}
 
+{{/* The native policies and bindings that these guards can have, as JSON. Argument: the configuration. */}}
+{{- define "durward.nativePolicies" -}}
+{{- $guards := include "durward.calledGuards" . | fromJson -}}
+{{- $names := list -}}
+{{- if (get $guards "etcd" | default dict).clusters }}{{ $names = concat $names (list "durward-etcd-pods" "durward-etcd-namespaces" "durward-etcd-sets") }}{{ end -}}
+{{- if hasKey $guards "deletion" }}{{ $names = append $names "durward-deletion-labels" }}{{ end -}}
+{{- if $names }}{{ $names = append $names "durward-install-namespace" }}{{ end -}}
+{{- toJson $names -}}
+{{- end -}}
+
 {{/* All permissions: {cluster: [rules], namespaces: {name: [rules]}}. Argument: the configuration. */}}
 {{- define "durward.permissions" -}}
 {{- $config := . -}}
@@ -128,11 +138,12 @@ compares both for the configurations in ci/.
 {{- $cluster = append $cluster (include "durward.rule" (list "" "namespaces" (list "get" "list" "watch")) | fromJson) -}}
 {{- end -}}
 
-{{/* Durward itself: its webhook configurations, Namespace, Lease and Secret. */}}
+{{/* Durward itself: its webhook configurations, native policies, Namespace and Secret. */}}
 {{- $manage := include "durward.manage" . -}}
 {{- $isSelfManaged := kindIs "map" (((.server | default dict).tls | default dict).selfManaged) -}}
 {{- $reads := or $isSelfManaged (hasKey $guards "resources") -}}
-{{- $verbs := ternary (list "get" "patch") (ternary (list "get") list $reads) (ne $manage "none") -}}
+{{- $verbs := ternary (list "get") list $reads -}}
+{{- if eq $manage "caBundle" }}{{ $verbs = list "get" "patch" }}{{ else if eq $manage "all" }}{{ $verbs = list "get" "patch" "delete" }}{{ end -}}
 {{- if $verbs -}}
 {{- range include "durward.webhookKinds" . | fromJsonArray -}}
 {{- $cluster = append $cluster (include "durward.rule" (list "admissionregistration.k8s.io" (printf "%ss" (lower .)) $verbs (list "durward")) | fromJson) -}}
@@ -141,8 +152,13 @@ compares both for the configurations in ci/.
 {{- $rules := get $within $home -}}
 {{- if eq $manage "all" -}}
 {{- $rules = append $rules (include "durward.rule" (list "" "namespaces" (list "get") (list $home)) | fromJson) -}}
-{{- $rules = append $rules (include "durward.rule" (list "coordination.k8s.io" "leases" (list "create")) | fromJson) -}}
-{{- $rules = append $rules (include "durward.rule" (list "coordination.k8s.io" "leases" (list "get" "update") (list "durward-webhooks")) | fromJson) -}}
+{{- with include "durward.nativePolicies" . | fromJsonArray -}}
+{{- $group := "admissionregistration.k8s.io" -}}
+{{- /* An API server accepts a policy only from an account that can read all objects of the kind of its params. */ -}}
+{{- $cluster = append $cluster (include "durward.rule" (list $group "validatingwebhookconfigurations" (list "get")) | fromJson) -}}
+{{- $cluster = append $cluster (include "durward.rule" (list $group "validatingadmissionpolicies" (list "get" "create" "patch" "delete") .) | fromJson) -}}
+{{- $cluster = append $cluster (include "durward.rule" (list $group "validatingadmissionpolicybindings" (list "get" "delete") .) | fromJson) -}}
+{{- end -}}
 {{- end -}}
 {{- with include "durward.caSecret" . -}}
 {{- $rules = append $rules (include "durward.rule" (list "" "secrets" (list "get" "update") (list .)) | fromJson) -}}

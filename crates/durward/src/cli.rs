@@ -104,9 +104,9 @@ pub(crate) enum Command {
         after_help = "Examples:\n  durward manifests --config durward.yaml --only rbac | kubectl apply -f -\n  durward manifests --config durward.yaml --only webhooks | kubectl apply -f -\n  durward manifests --config durward.yaml --target karmada --only rbac,members | kubectl --kubeconfig karmada-admin.config apply -f -\n\nApply the webhook configuration last, when Durward is ready: the API server then begins to call it. If guards run on two API servers, print the manifests of each: --target cluster, --target karmada."
     )]
     Manifests(manifests::Args),
-    /// Remove Durward's webhooks from API servers
+    /// Delete Durward's webhooks and policies in API servers
     #[command(
-        after_help = "Example:\n  durward unregister --config durward.yaml\n\nAPI servers then don't call Durward any more. The command also removes the label durward.dev/webhooks, so that a running Durward doesn't write its webhooks again. It can be repeated.\n\nExit code: 0 removed, 1 could not remove, 2 bad input."
+        after_help = "Example:\n  durward unregister --config durward.yaml\n\nAPI servers then don't call Durward any more, and a running Durward creates none of these objects again. The command can be repeated.\n\nExit code: 0 removed, 1 could not remove, 2 bad input."
     )]
     Unregister(unregister::Args),
     /// Create and check the configuration file

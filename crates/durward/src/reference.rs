@@ -231,7 +231,7 @@ fn reference_of_the_metrics() {
 }
 
 /// A configuration and the guard whose permissions it shows.
-const SAMPLES: [(&str, &str, &str); 6] = [
+const SAMPLES: [(&str, &str, &str); 5] = [
     ("deletion", "Guard deletion, one cluster", "deletion: {fleet: none, crds: {apiGroups: [example.org]}}"),
     (
         "deletion",
@@ -242,11 +242,6 @@ const SAMPLES: [(&str, &str, &str); 6] = [
         "etcd",
         "Guard etcd",
         "etcd: {clusters: [{namespace: db, selector: app=etcd, client: {tls: {secretName: etcd-client}}}]}",
-    ),
-    (
-        "etcd",
-        "Guard etcd with `alsoProtect`",
-        "etcd: {alsoProtect: [scale, persistentvolumeclaims, poddisruptionbudgets], clusters: [{namespace: db, selector: app=etcd}]}",
     ),
     ("lxcfs", "Guard lxcfs", "lxcfs: {}"),
     ("resources", "Guard resources", "resources: {policies: [examples/kubernetesclusters/policy.yaml]}"),

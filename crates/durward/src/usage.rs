@@ -42,10 +42,10 @@ const MEANT: [(&[&str], &str); 6] = [
 const REMOVED_COMMANDS: &[(&str, &str)] = &[];
 
 /// Flags of earlier releases, with their successor.
-const REMOVED_FLAGS: &[(&str, &str)] = &[(
-    "--debug-bind-address",
-    "to change the log filter, set log in the configuration file, which is reloaded",
-)];
+const REMOVED_FLAGS: &[(&str, &str)] = &[
+    ("--debug-bind-address", "to change the log filter, set log in the configuration file, which is reloaded"),
+    ("--delete", "unregister always deletes: leave the flag out"),
+];
 
 /// Returns the problem of a command or a flag of an earlier release.
 fn removed(error: &Error, command: &str) -> Option<Problem> {

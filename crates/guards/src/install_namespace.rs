@@ -10,7 +10,7 @@ use crate::native_policy::{NativePolicy, PolicyRules, PolicySettings, rule, vali
 use ::config::Selector;
 
 /// The purpose of the policy. All guards have the same one, and an API server has it once.
-pub(crate) const PURPOSE: &str = "install-namespace";
+pub const PURPOSE: &str = "install-namespace";
 
 /// Returns the policy, if Durward runs in the cluster.
 pub(crate) fn policy(settings: PolicySettings<'_>) -> Option<NativePolicy> {

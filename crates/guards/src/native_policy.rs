@@ -26,11 +26,20 @@ use ::config::Selector;
 const CONFIGURATION: &str = "durward";
 
 /// The label of the objects.
-const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "durward");
+pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "durward");
 
 /// The purposes of all guards. Durward deletes the policies of those that its configuration does not need.
 pub const PURPOSES: [&str; 5] =
     ["etcd-pods", "etcd-namespaces", "etcd-sets", "deletion-labels", "install-namespace"];
+
+/// Returns the purposes that a guard can have.
+pub fn purposes_of(guard: &str) -> &'static [&'static str] {
+    match guard {
+        "etcd" => &["etcd-pods", "etcd-namespaces", "etcd-sets", "install-namespace"],
+        "deletion" => &["deletion-labels", "install-namespace"],
+        _ => &[],
+    }
+}
 
 /// A policy with its binding.
 #[derive(Debug, Clone, PartialEq)]

@@ -86,6 +86,12 @@ impl Checks {
         readiness
     }
 
+    /// Returns whether every check passes, without regard to the one with this name.
+    pub fn is_ready_without(&self, name: &str) -> bool {
+        let is_failed = |check: &&Check| matches!(*lock(&check.0.state), State::Failed(_));
+        !self.lock().iter().filter(|check| check.0.name != name).any(|check| is_failed(&check))
+    }
+
     /// Returns the state of the check with that name.
     pub fn readiness_of(&self, name: &str) -> Option<Readiness> {
         let all = self.lock();
@@ -182,6 +188,8 @@ mod tests {
         }
         assert!(checks.readiness_of("configuration").unwrap().ready);
         assert!(!checks.readiness_of("certificate").unwrap().ready);
+        assert!(checks.is_ready_without("certificate"));
+        assert!(!checks.is_ready_without("configuration"));
         assert_eq!(checks.readiness_of("unknown"), None);
     }
 

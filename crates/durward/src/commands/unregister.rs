@@ -1,22 +1,20 @@
-//! Command `unregister`: removes Durward's webhooks from every API server of a configuration file, so that they stop calling it.
+//! Command `unregister`: deletes Durward's objects in every API server of a configuration file, so that they stop calling it: webhook
+//! configurations, native policies and bindings, all by their names.
 //!
-//! It also removes the label, because a running Durward would write the webhooks again. Helm's pre-delete hook runs it: Helm
-//! deletes webhook configurations last, when Durward does not run any more.
+//! A running Durward creates no webhook configuration, and no policy without one. Helm's pre-delete hook runs this command: Helm deletes
+//! webhook configurations last, when Durward does not run any more, and a Karmada control plane has no objects of Helm.
 
 use config::Problem;
 use console::exit::{Exit, Outcome, Stop};
 use console::output;
-use guards::WebhookType;
-use kube::api::Patch;
-use serde_json::{Value, json};
+use guards::NativePolicy;
 
 use crate::clients::runtime;
 use crate::file::{File, NAME, Purpose};
-use crate::registration::api::{ApiClient, Configuration, Fault};
+use crate::registration::api::{ApiClient, Fault};
 use crate::registration::install_args::InstallArgs;
-use crate::registration::names::{LABEL, WEBHOOK_TYPES, kind};
+use crate::registration::names::{BINDING, POLICY, WEBHOOK_TYPES, kind, plural};
 use crate::registration::targets::Target;
-use crate::registration::webhooks::is_ours;
 use cluster::ApiError;
 
 /// `unregister`
@@ -24,9 +22,6 @@ use cluster::ApiError;
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) install: InstallArgs,
-    /// Delete the webhook configurations instead of emptying them
-    #[arg(long)]
-    pub(crate) delete: bool,
 }
 
 /// `unregister`
@@ -36,202 +31,115 @@ pub(crate) fn run(args: &Args) -> Outcome {
         let (_, needs) = args.install.open(&file).await?;
         let mut problems = Vec::new();
         for target in &needs.targets {
-            let (client, server) = match cluster::live::client(&target.access).await {
-                Ok((client, server)) => (ApiClient::new(client), server),
-                Err(problem) => {
-                    problems.push(problem);
-                    continue;
+            match cluster::live::client(&target.access).await {
+                Ok((client, server)) => {
+                    let client = ApiClient::new(client);
+                    problems.extend(unregister(&client, &server, target, output::data).await?);
                 }
-            };
-            for webhook_type in WEBHOOK_TYPES {
-                let named = format!("{} {NAME} at {server}", kind(webhook_type));
-                match unregister(&client, target, webhook_type, args.delete).await {
-                    Ok(done) => output::data(&format!("{named}: {}\n", done.text()))?,
-                    Err(error) => problems.push(error.problem(&named, target)),
-                }
+                Err(problem) => problems.push(problem),
             }
         }
         if problems.is_empty() { Ok(Exit::Done) } else { Err(Stop { exit: Exit::No, problems }) }
     })
 }
 
-/// A successful step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unregistered {
-    Absent,
-    AlreadyEmpty,
-    Emptied(usize),
-    Deleted,
-}
-
-impl Unregistered {
-    fn text(self) -> String {
-        match self {
-            Self::Absent => "doesn't exist".to_owned(),
-            Self::AlreadyEmpty => "has no webhooks of Durward".to_owned(),
-            Self::Emptied(count) => format!("{count} webhooks removed"),
-            Self::Deleted => "deleted".to_owned(),
-        }
-    }
-}
-
-/// Error of one webhook configuration.
-#[derive(Debug)]
-enum UnregisterError {
-    /// It has webhooks of Durward and lacks its label.
-    Unlabeled,
-    Request(Fault),
-}
-
-impl UnregisterError {
-    fn problem(self, named: &str, target: &Target) -> Problem {
-        match self {
-            Self::Unlabeled => Problem::new(format!("{named} still has webhooks of Durward"))
-                .why(format!("it lacks the label {}={}, so Durward doesn't change it", LABEL.0, LABEL.1))
-                .next(format!(
-                    "delete it: {} delete validatingwebhookconfiguration,mutatingwebhookconfiguration {NAME} --ignore-not-found",
-                    target.kubectl()
-                )),
-            Self::Request(fault) => {
+/// Deletes the objects in one API server, and returns the problems. The first object turns all guards off, policies included.
+async fn unregister<E>(
+    client: &ApiClient,
+    server: &str,
+    target: &Target,
+    print: impl Fn(&str) -> Result<(), E>,
+) -> Result<Vec<Problem>, E> {
+    let configurations =
+        WEBHOOK_TYPES.map(|webhook_type| (kind(webhook_type), NAME.to_owned(), target.needs(webhook_type)));
+    let of_purposes = |kind| {
+        let names = target.purposes.iter().map(|purpose| NativePolicy::name_of(purpose));
+        names.map(move |name| (kind, name, true))
+    };
+    let mut problems = Vec::new();
+    let objects = configurations.into_iter().chain(of_purposes(BINDING)).chain(of_purposes(POLICY));
+    for (kind, name, is_needed) in objects {
+        match client.delete(kind, &name).await {
+            Ok(true) => print(&format!("{kind} {name} at {server}: deleted\n"))?,
+            Ok(false) => print(&format!("{kind} {name} at {server}: doesn't exist\n"))?,
+            // Durward has no permission on a kind that no guard needs.
+            Err(Fault { kind: ApiError::Forbidden, .. }) if !is_needed => {}
+            Err(fault) => {
+                let command = format!("{} delete {} {name}", target.kubectl(), plural(kind));
                 let next = match fault.kind {
                     ApiError::Forbidden => format!(
-                        "use an account with this permission, or delete the object: {} delete validatingwebhookconfiguration,mutatingwebhookconfiguration {NAME} --ignore-not-found",
-                        target.kubectl()
+                        "use an account with this permission, or delete the object: {command} --ignore-not-found"
                     ),
                     _ => "try again".to_owned(),
                 };
-                Problem::new(format!("{named} could not be changed")).why(fault.text).next(next)
+                let what = format!("{kind} {name} at {server} could not be deleted");
+                problems.push(Problem::new(what).why(fault.text).next(next));
             }
         }
     }
-}
-
-/// Removes the webhooks of one configuration. If Durward writes it at the same time, the step is repeated.
-async fn unregister(
-    client: &ApiClient,
-    target: &Target,
-    webhook_type: WebhookType,
-    is_delete: bool,
-) -> Result<Unregistered, UnregisterError> {
-    /// A replica writes at most every few seconds.
-    const ATTEMPTS: usize = 5;
-    let mut conflict = None;
-    for _ in 0..ATTEMPTS {
-        let found = target.configuration(client, webhook_type).await.map_err(UnregisterError::Request)?;
-        let Some(found) = found else { return Ok(Unregistered::Absent) };
-        let count = found.webhooks.iter().filter(|entry| is_ours(entry)).count();
-        if !found.is_labeled {
-            let is_empty = count == 0 && !is_delete;
-            return if is_empty { Ok(Unregistered::AlreadyEmpty) } else { Err(UnregisterError::Unlabeled) };
-        }
-        let done = if is_delete {
-            client.delete(webhook_type, &found.version).await.map(|_| Unregistered::Deleted)
-        } else {
-            let patched = client.patch(webhook_type, &Patch::Merge(emptied(&found))).await;
-            patched.map(|_| Unregistered::Emptied(count))
-        };
-        match done {
-            Err(fault) if fault.kind == ApiError::Conflict => conflict = Some(fault),
-            done => return done.map_err(UnregisterError::Request),
-        }
-    }
-    let text = "another client changes the object all the time".to_owned();
-    let fault = conflict.unwrap_or(Fault { kind: ApiError::Conflict, text });
-    Err(UnregisterError::Request(fault))
-}
-
-/// Returns the patch that removes Durward's entries and the label.
-fn emptied(found: &Configuration) -> Value {
-    let others: Vec<_> = found.webhooks.iter().filter(|entry| !is_ours(entry)).collect();
-    json!({
-        "metadata": {"resourceVersion": found.version, "labels": {LABEL.0: null}},
-        "webhooks": others,
-    })
+    Ok(problems)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::convert::Infallible;
+
     use hyper::Method;
+    use serde_json::{Value, json};
 
     use super::*;
-    use crate::registration::fake::{FakeServer, validating};
+    use crate::registration::fake::{FakeServer, binding, mutating, policy, validating};
 
-    const VALIDATING: WebhookType = WebhookType::Validating;
-
-    fn registered() -> FakeServer {
-        let server = FakeServer::installed("u1");
-        server.edit(&validating(), |object| {
-            object["webhooks"] = json!([{"name": "deletion.durward.dev"}, {"name": "other.example.org"}]);
-        });
-        server
-    }
-
-    fn target() -> Target {
-        Target {
+    /// Deletes the objects of the etcd guard on a Karmada control plane.
+    async fn run(server: &FakeServer) -> (String, Vec<String>) {
+        let target = Target {
             is_karmada: true,
-            access: cluster::live::Access::default(),
-            entries: [vec![json!({"name": "deletion.durward.dev"})], Vec::new()],
-            policies: Vec::new(),
-            is_one_of_two: false,
+            entries: [vec![json!({"name": "etcd.durward.dev"})], Vec::new()],
+            purposes: vec!["etcd-pods"],
+            ..Target::without_guards()
+        };
+        let out = RefCell::new(String::new());
+        let print = |text: &str| {
+            out.borrow_mut().push_str(text);
+            Ok::<(), Infallible>(())
+        };
+        let problems = unregister(&server.client(), "https://a", &target, print).await.unwrap();
+        (out.into_inner(), problems.iter().map(ToString::to_string).collect())
+    }
+
+    #[tokio::test]
+    async fn deletes_all_objects_and_can_be_repeated() {
+        let server = FakeServer::installed("u1");
+        let paths = [validating(), mutating(), policy("etcd-pods"), binding("etcd-pods")];
+        for path in &paths[2..] {
+            server.put(path, json!({"metadata": {"name": "durward-etcd-pods"}}));
         }
-    }
-
-    #[tokio::test]
-    async fn needs_no_permission_on_a_kind_that_no_guard_needs() {
-        let server = registered();
-        server.forbid(Method::GET, "webhook");
-        let mutating = unregister(&server.client(), &target(), WebhookType::Mutating, false).await;
-        assert_eq!(mutating.unwrap(), Unregistered::Absent);
-        assert!(unregister(&server.client(), &target(), VALIDATING, false).await.is_err());
-    }
-
-    #[tokio::test]
-    async fn removes_its_webhooks_and_the_label_and_can_be_repeated() {
-        let server = registered();
-        let client = server.client();
-        // A running Durward writes at the same time.
-        server.conflict(2);
-        assert_eq!(
-            unregister(&client, &target(), VALIDATING, false).await.unwrap(),
-            Unregistered::Emptied(1)
-        );
-        let object = server.object(&validating());
-        assert_eq!(object["webhooks"], json!([{"name": "other.example.org"}]));
-        assert_eq!(object["metadata"]["labels"], json!({}));
-        assert_eq!(
-            unregister(&client, &target(), VALIDATING, false).await.unwrap(),
-            Unregistered::AlreadyEmpty
-        );
-    }
-
-    #[tokio::test]
-    async fn deletes_a_configuration_if_asked() {
-        let server = registered();
-        assert_eq!(
-            unregister(&server.client(), &target(), VALIDATING, true).await.unwrap(),
-            Unregistered::Deleted
-        );
-        assert_eq!(
-            unregister(&server.client(), &target(), VALIDATING, true).await.unwrap(),
-            Unregistered::Absent
-        );
-    }
-
-    #[tokio::test]
-    async fn reports_a_missing_permission_and_a_missing_label() {
-        let server = registered();
-        let target = target();
-        let error = |error: UnregisterError| error.problem("it", &target).to_string();
-        server.forbid(Method::PATCH, "webhook");
-        let text = error(unregister(&server.client(), &target, VALIDATING, false).await.unwrap_err());
+        let (out, problems) = run(&server).await;
+        assert!(problems.is_empty(), "{problems:?}");
+        for path in &paths {
+            assert_eq!(server.object(path), Value::Null);
+        }
         assert!(
-            text.contains("RBAC: verb patch")
-                && text.contains("kubectl --kubeconfig karmada-admin.config delete"),
-            "{text}"
+            out.contains("ValidatingAdmissionPolicyBinding durward-etcd-pods at https://a: deleted"),
+            "{out}"
         );
-        server.permit();
-        server.edit(&validating(), |object| object["metadata"]["labels"] = json!({}));
-        let text = error(unregister(&server.client(), &target, VALIDATING, false).await.unwrap_err());
-        assert!(text.contains("lacks the label durward.dev/webhooks=managed"), "{text}");
+        let (out, problems) = run(&server).await;
+        assert!(problems.is_empty() && out.contains("durward at https://a: doesn't exist"), "{out}");
+    }
+
+    #[tokio::test]
+    async fn names_a_missing_permission_only_on_a_kind_that_is_needed() {
+        let server = FakeServer::installed("u1");
+        server.forbid(Method::DELETE, "webhookconfigurations");
+        let (_, problems) = run(&server).await;
+        let [problem] = problems.as_slice() else { panic!("{problems:?}") };
+        for words in [
+            "RBAC: verb delete",
+            "kubectl --kubeconfig karmada-admin.config delete validatingwebhookconfigurations durward",
+        ] {
+            assert!(problem.contains(words), "{problem}");
+        }
+        assert_eq!(server.object(&policy("etcd-pods")), Value::Null);
     }
 }

@@ -26,8 +26,6 @@ pub(crate) struct ServerSection {
     pub(crate) webhook_address: WebhookAddress,
     /// `webhookConfiguration.manage`
     pub(crate) manage_webhooks: Manage,
-    /// `webhookConfiguration.newGuardDelay`
-    pub(crate) new_guard_delay: Duration,
     /// `limits`
     pub(crate) limits: Limits,
     /// `shutdown`
@@ -129,13 +127,16 @@ pub(super) fn read_server(section: &mut Section<'_>, within: &Within<'_>, namesp
         section.problem("metricsBindAddress", "has the same port as bindAddress", None);
     }
     let tls = section.section("tls", "Serving certificate and client certificates.", |s| read_tls(s, within));
-    let (manage_webhooks, new_guard_delay, webhook_address) = section.section(
+    let (manage_webhooks, webhook_address) = section.section(
         "webhookConfiguration",
         "Webhook configurations: the part that Durward writes, and its address.",
         |s| {
             let manage = read_manage(s, &tls, namespace);
-            let delay = s.duration("newGuardDelay", NEW_GUARD_DELAY, "2m", MAX_NEW_GUARD_DELAY);
-            (manage, delay, read_webhook_address(s, namespace))
+            s.removed(
+                "newGuardDelay",
+                "remove it: a replica without a guard allows its requests with a warning",
+            );
+            (manage, read_webhook_address(s, namespace))
         },
     );
     ServerSection {
@@ -144,7 +145,6 @@ pub(super) fn read_server(section: &mut Section<'_>, within: &Within<'_>, namesp
         tls,
         webhook_address,
         manage_webhooks,
-        new_guard_delay,
         limits: section.section(
             "limits",
             "Limits. Above them the answer is 503, and the API server retries.",
@@ -332,12 +332,6 @@ fn read_allowed_names(section: &mut Section<'_>, mode: ClientAuthMode) -> Allowe
     AllowedNames::new(names)
 }
 
-/// Less than the time after which a replica removes entries that it does not need.
-const MAX_NEW_GUARD_DELAY: Duration = Duration::from_secs(300);
-
-/// A kubelet updates a mounted `ConfigMap` within its sync period of a minute and the lifetime of its cache, also a minute.
-const NEW_GUARD_DELAY: &str = "With manage: all, time until Durward adds the entries of a guard that was turned on. All replicas must use the new configuration by then. With one replica, use 0s.";
-
 fn read_manage(section: &mut Section<'_>, tls: &Tls, namespace: &str) -> Manage {
     let manage = section.choice(
         "manage",
@@ -351,7 +345,7 @@ fn read_manage(section: &mut Section<'_>, tls: &Tls, namespace: &str) -> Manage 
     }
     if manage == Manage::All && namespace.is_empty() {
         let next = "set namespace to the namespace of Durward's pods".to_owned();
-        section.problem("manage", "all needs a namespace for its Lease", Some(next));
+        section.problem("manage", "all needs a namespace, which owns the webhook configurations", Some(next));
     }
     manage
 }

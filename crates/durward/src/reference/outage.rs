@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use guards::{FailurePolicy, INSTALL_NAMESPACE, WebhookEntry};
+use guards::{FailurePolicy, WebhookEntry};
 
 use super::{ROOT, bless, configuration, row};
 use crate::commands::config_command::scope;
@@ -15,16 +15,10 @@ const START: &str = "<!-- generated: what is denied, by `make reference` -->\n";
 const END: &str = "<!-- end of the generated text -->\n";
 
 /// A guard, its configuration in words, and the configuration.
-const SAMPLES: [(&str, &str, &str); 8] = [
+const SAMPLES: [(&str, &str, &str); 6] = [
     ("deletion", "`scope: labeled`", "deletion: {scope: labeled}"),
     ("deletion", "`scope: all`, the default", "deletion: {fleet: {karmada: {}}}"),
     ("etcd", "always", "etcd: {clusters: [{namespace: db, selector: app=etcd}]}"),
-    (
-        "etcd",
-        "`alsoProtect`",
-        "etcd: {alsoProtect: [scale, statefulsets, persistentvolumeclaims, poddisruptionbudgets], \
-         clusters: [{namespace: db, selector: app=etcd}]}",
-    ),
     (
         "etcd",
         "a selector of namespaces by label",
@@ -40,8 +34,6 @@ const RESOURCES: &str = "resources: {policies: [examples/kubernetesclusters/poli
 enum Condition {
     /// Requests that are not affected.
     Unless(&'static str),
-    /// Updates are denied only in this case.
-    UpdateIf(&'static str),
     /// The entry describes it as the objects that it is limited to.
     Objects,
 }
@@ -62,15 +54,6 @@ fn condition(name: &str) -> Condition {
         "not-the-install-namespace" => {
             Condition::Unless("Durward's own namespace, in the cluster where Durward runs")
         }
-        "fewer-replicas" => Condition::UpdateIf("if `replicas` becomes smaller"),
-        "changes-the-member" => Condition::UpdateIf(
-            "if the controller, an image, `activeDeadlineSeconds` or a label of the selector changes",
-        ),
-        "adds-an-owner" => Condition::UpdateIf("if an owner reference is added or changed"),
-        "leaves-the-guard" => Condition::UpdateIf("if its labels take it out of the guard"),
-        "changes-a-guarded-label" => {
-            Condition::UpdateIf("if a label changes that selects guarded namespaces")
-        }
         "judged-by-policies" => {
             Condition::Unless("requests that the API server gives to no policy, such as access reviews")
         }
@@ -85,9 +68,6 @@ fn noun(resource: &str) -> &str {
         "namespaces" => "namespace",
         "customresourcedefinitions" => "CRD",
         "pods" => "pod",
-        "statefulsets" => "StatefulSet",
-        "persistentvolumeclaims" => "PVC",
-        "poddisruptionbudgets" => "PDB",
         "kubernetesclusters" => "KubernetesCluster",
         other => panic!("name the resource {other} here"),
     }
@@ -96,20 +76,10 @@ fn noun(resource: &str) -> &str {
 /// Returns the rows of an entry: the entry's name, when it exists, the denied request, and the objects.
 fn rows(entry: &WebhookEntry, with: &str) -> Vec<[String; 4]> {
     let name = format!("`{}`", entry.name);
-    let with = if entry.name == INSTALL_NAMESPACE { "always, except in audit mode" } else { with };
     if entry.failure_policy == FailurePolicy::Ignore {
         let nothing = "nothing: `failurePolicy` is `Ignore`".to_owned();
-        let effect = if entry.name == INSTALL_NAMESPACE {
-            "Durward's own namespace can be deleted"
-        } else {
-            "pods start without the files"
-        };
-        return vec![[name, with.to_owned(), nothing, effect.to_owned()]];
+        return vec![[name, with.to_owned(), nothing, "pods start without the files".to_owned()]];
     }
-    let update_if = entry.match_conditions.iter().find_map(|one| match condition(&one.name) {
-        Condition::UpdateIf(text) => Some(text),
-        Condition::Unless(_) | Condition::Objects => None,
-    });
     let mut rows = Vec::new();
     for rule in &entry.rules {
         let request = scope::request(rule);
@@ -117,9 +87,6 @@ fn rows(entry: &WebhookEntry, with: &str) -> Vec<[String; 4]> {
         let mut objects = scope::objects(entry).unwrap_or_else(every);
         if let Some(namespaces) = scope::namespaces(entry) {
             let _ = write!(objects, " in {namespaces}");
-        }
-        if let Some(text) = update_if.filter(|_| request.starts_with("UPDATE ")) {
-            let _ = write!(objects, ", {text}");
         }
         rows.push([name.clone(), with.to_owned(), format!("`{request}`"), objects]);
     }

@@ -1,4 +1,4 @@
-//! Requests to one API server: the two webhook configurations, the Namespace, and the Lease. Errors name the verb and the object.
+//! Requests to one API server: webhook configurations, native policies, and the Namespace. Errors name the verb and the object.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Error};
 use serde_json::Value;
 
@@ -39,6 +39,8 @@ pub(crate) struct ApiClient {
 /// A webhook configuration as it is in the API server.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Configuration {
+    /// `metadata.uid`
+    pub(crate) uid: String,
     /// The version that a write requires.
     pub(crate) version: String,
     /// Whether it has the label of Durward.
@@ -47,16 +49,8 @@ pub(crate) struct Configuration {
     pub(crate) owners: Vec<Value>,
     /// All entries.
     pub(crate) webhooks: Vec<Value>,
-}
-
-fn resource(webhook_type: WebhookType) -> ApiResource {
-    ApiResource {
-        group: "admissionregistration.k8s.io".to_owned(),
-        version: "v1".to_owned(),
-        api_version: "admissionregistration.k8s.io/v1".to_owned(),
-        kind: kind(webhook_type).to_owned(),
-        plural: plural(webhook_type),
-    }
+    /// `metadata.managedFields`
+    pub(crate) managed_fields: Vec<ManagedFieldsEntry>,
 }
 
 impl ApiClient {
@@ -65,8 +59,21 @@ impl ApiClient {
         Self { client }
     }
 
-    fn configurations(&self, webhook_type: WebhookType) -> Api<DynamicObject> {
-        Api::all_with(self.client.clone(), &resource(webhook_type))
+    /// Returns the objects of a kind of the group `admissionregistration.k8s.io`.
+    fn objects(&self, kind: &str) -> Api<DynamicObject> {
+        let resource = ApiResource {
+            group: "admissionregistration.k8s.io".to_owned(),
+            version: "v1".to_owned(),
+            api_version: "admissionregistration.k8s.io/v1".to_owned(),
+            kind: kind.to_owned(),
+            plural: plural(kind),
+        };
+        Api::all_with(self.client.clone(), &resource)
+    }
+
+    /// Reads an object.
+    pub(crate) async fn object(&self, kind: &str, name: &str) -> Result<Option<DynamicObject>, Fault> {
+        request("get", &plural(kind), name, self.objects(kind).get_opt(name)).await
     }
 
     /// Reads a webhook configuration of Durward's name.
@@ -74,36 +81,28 @@ impl ApiClient {
         &self,
         webhook_type: WebhookType,
     ) -> Result<Option<Configuration>, Fault> {
-        let api = self.configurations(webhook_type);
-        let found = request("get", &plural(webhook_type), NAME, api.get_opt(NAME)).await?;
-        Ok(found.map(Configuration::of))
+        Ok(self.object(kind(webhook_type), NAME).await?.map(Configuration::of))
     }
 
-    /// Changes a webhook configuration, by server-side apply or by a merge patch, and returns the result.
+    /// Changes an object, by server-side apply or by a merge patch, and returns the result. An apply takes over the fields of other
+    /// field managers.
     pub(crate) async fn patch(
         &self,
-        webhook_type: WebhookType,
+        kind: &str,
+        name: &str,
         patch: &Patch<Value>,
-    ) -> Result<Configuration, Fault> {
-        let api = self.configurations(webhook_type);
+    ) -> Result<DynamicObject, Fault> {
         let parameters = match patch {
             Patch::Apply(_) => PatchParams::apply(NAME).force(),
             _ => PatchParams { field_manager: Some(NAME.to_owned()), ..PatchParams::default() },
         };
-        let patched = api.patch(NAME, &parameters, patch);
-        Ok(Configuration::of(request("patch", &plural(webhook_type), NAME, patched).await?))
+        request("patch", &plural(kind), name, self.objects(kind).patch(name, &parameters, patch)).await
     }
 
-    /// Deletes a webhook configuration. Returns whether it existed.
-    pub(crate) async fn delete(&self, webhook_type: WebhookType, version: &str) -> Result<bool, Fault> {
-        let api = self.configurations(webhook_type);
-        let preconditions =
-            kube::api::Preconditions { resource_version: Some(version.to_owned()), uid: None };
-        let parameters = kube::api::DeleteParams {
-            preconditions: Some(preconditions),
-            ..kube::api::DeleteParams::default()
-        };
-        match request("delete", &plural(webhook_type), NAME, api.delete(NAME, &parameters)).await {
+    /// Deletes an object. Returns whether it existed.
+    pub(crate) async fn delete(&self, kind: &str, name: &str) -> Result<bool, Fault> {
+        let parameters = DeleteParams::default();
+        match request("delete", &plural(kind), name, self.objects(kind).delete(name, &parameters)).await {
             Ok(_) => Ok(true),
             Err(Fault { kind: ApiError::NotFound, .. }) => Ok(false),
             Err(fault) => Err(fault),
@@ -139,35 +138,20 @@ impl ApiClient {
         let review = request("create", "selfsubjectaccessreviews", "", sent).await?;
         Ok(review.status.is_some_and(|status| status.allowed))
     }
-
-    /// Reads a Lease.
-    pub(crate) async fn lease(&self, namespace: &str, name: &str) -> Result<Option<Lease>, Fault> {
-        let api: Api<Lease> = Api::namespaced(self.client.clone(), namespace);
-        request("get", "leases", name, api.get_opt(name)).await
-    }
-
-    /// Creates a Lease, or replaces the version that it names.
-    pub(crate) async fn write_lease(&self, namespace: &str, lease: &Lease) -> Result<Lease, Fault> {
-        let api: Api<Lease> = Api::namespaced(self.client.clone(), namespace);
-        let name = lease.metadata.name.as_deref().unwrap_or_default();
-        let parameters = PostParams { field_manager: Some(NAME.to_owned()), ..PostParams::default() };
-        if lease.metadata.resource_version.is_some() {
-            request("update", "leases", name, api.replace(name, &parameters, lease)).await
-        } else {
-            request("create", "leases", name, api.create(&parameters, lease)).await
-        }
-    }
 }
 
 impl Configuration {
-    fn of(object: DynamicObject) -> Self {
+    /// Takes the fields of an object.
+    pub(crate) fn of(object: DynamicObject) -> Self {
         let labels = object.metadata.labels.unwrap_or_default();
         let owners = object.metadata.owner_references.unwrap_or_default();
         Self {
+            uid: object.metadata.uid.unwrap_or_default(),
             version: object.metadata.resource_version.unwrap_or_default(),
             is_labeled: labels.get(LABEL.0).is_some_and(|value| value == LABEL.1),
             owners: owners.iter().filter_map(|owner| serde_json::to_value(owner).ok()).collect(),
             webhooks: object.data["webhooks"].as_array().cloned().unwrap_or_default(),
+            managed_fields: object.metadata.managed_fields.unwrap_or_default(),
         }
     }
 }

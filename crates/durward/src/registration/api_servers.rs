@@ -3,9 +3,10 @@
 //! A file can have guards for two API servers: the cluster that runs Durward, and a Karmada control plane. Objects for one are
 //! harmful on the other, and the output is piped to one of them, so the user must choose.
 
+use admission::Mode;
 use cluster::fleet::Fleet;
 use guards::resources::PolicyRules;
-use guards::{INSTALL_NAMESPACE, Permission, WebhookEntry, WebhookType};
+use guards::{INSTALL_NAMESPACE, NativePolicy, PURPOSES, Permission, WebhookEntry, WebhookType, purposes_of};
 
 use super::{names, permissions};
 use crate::file::{File, Guarded, Manage, NAME, WebhookAddress};
@@ -29,16 +30,11 @@ impl ApiServer<'_> {
         self.entries().any(|(_, entry)| entry.webhook_type == webhook_type)
     }
 
-    /// Returns the webhook entries of its guards, each with the name of the guard that reviews its requests. Guards share the entry
-    /// of Durward's namespace, which is not on a Karmada control plane.
+    /// Returns the webhook entries of its guards, each with the name of the guard that reviews its requests.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&'static str, WebhookEntry)> {
-        let mut has_install_namespace = self.is_karmada();
-        let all = self.guards.iter().flat_map(|guard| {
+        self.guards.iter().flat_map(|guard| {
             let entries = guard.configured.webhooks().into_iter();
             entries.map(|entry| (entry.guard.unwrap_or(guard.kind.name()), entry))
-        });
-        all.filter(move |(_, entry)| {
-            entry.name != INSTALL_NAMESPACE || !std::mem::replace(&mut has_install_namespace, true)
         })
     }
 
@@ -46,6 +42,34 @@ impl ApiServer<'_> {
     pub(crate) fn policies(&self) -> Vec<PolicyRules> {
         let of_guard = |guard: &&Guarded| guards::resources::needed_rules(guard.configured.as_ref());
         self.guards.iter().flat_map(of_guard).collect()
+    }
+
+    /// Returns the native policies that its guards need, one for each purpose. If guards share a purpose, one that denies outranks one
+    /// that warns.
+    pub(crate) fn native_policies(&self) -> Vec<NativePolicy> {
+        let mut policies: Vec<NativePolicy> = Vec::new();
+        let all = self.guards.iter().flat_map(|guard| guard.configured.policies());
+        for policy in all.filter(|policy| self.has_purpose(policy.purpose)) {
+            match policies.iter_mut().find(|known| known.purpose == policy.purpose) {
+                Some(known) if policy.mode == Mode::Enforce => *known = policy,
+                Some(_) => {}
+                None => policies.push(policy),
+            }
+        }
+        policies
+    }
+
+    /// Returns the purposes of native policies that its guards can have.
+    pub(crate) fn purposes(&self) -> Vec<&'static str> {
+        let guards = self.guards.iter().filter(|guard| !guard.configured.webhooks().is_empty());
+        let all: Vec<_> = guards.flat_map(|guard| purposes_of(guard.kind.name())).copied().collect();
+        let is_needed = |purpose: &&str| all.contains(purpose) && self.has_purpose(purpose);
+        PURPOSES.into_iter().filter(is_needed).collect()
+    }
+
+    /// Returns whether a purpose is for this API server. Durward's namespace is not on a Karmada control plane.
+    fn has_purpose(&self, purpose: &str) -> bool {
+        !(self.is_karmada() && purpose == INSTALL_NAMESPACE)
     }
 
     /// Returns whether its guards read member clusters.
@@ -65,7 +89,8 @@ impl ApiServer<'_> {
         }
     }
 
-    /// Returns the permissions in an API server that calls guards: on the kinds of webhook configurations that these guards need.
+    /// Returns the permissions in an API server that calls guards: on the kinds of webhook configurations that these guards need, and on
+    /// their native policies.
     pub(crate) fn webhook_permissions(&self, file: &File) -> Vec<Permission> {
         let manage = file.server.manage_webhooks;
         let verbs: &[&str] = match manage {
@@ -74,22 +99,27 @@ impl ApiServer<'_> {
             }
             // A replica signs with a CA only after it has read it in every caBundle, and it reports policies that are not enforced.
             Manage::None => &["get"],
-            Manage::CaBundle | Manage::All => &["get", "patch"],
+            Manage::CaBundle => &["get", "patch"],
+            Manage::All => &["get", "patch", "delete"],
         };
         let needed = names::WEBHOOK_TYPES.into_iter().filter(|webhook_type| self.needs(*webhook_type));
-        let resources: Vec<String> = needed.map(names::plural).collect();
+        let resources: Vec<String> =
+            needed.map(|webhook_type| names::plural(names::kind(webhook_type))).collect();
         if resources.is_empty() {
             return Vec::new();
         }
         let configurations = Permission {
             resources,
             resource_names: vec![NAME.to_owned()],
-            ..Permission::on("admissionregistration.k8s.io", "", verbs)
+            ..Permission::on(permissions::GROUP, "", verbs)
         };
-        // In its own cluster, Durward can read its Namespace by a Role.
-        let namespace =
-            (manage == Manage::All && self.is_karmada()).then(|| permissions::own_namespace(file));
-        std::iter::once(configurations).chain(namespace).collect()
+        let mut all = vec![configurations];
+        if manage == Manage::All {
+            all.extend(permissions::on_policies(&self.purposes()));
+            // In its own cluster, Durward can read its Namespace by a Role.
+            all.extend(self.is_karmada().then(|| permissions::own_namespace(file)));
+        }
+        all
     }
 
     /// Returns the names of its guards.

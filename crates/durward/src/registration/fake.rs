@@ -44,6 +44,16 @@ pub(crate) fn mutating() -> String {
     format!("{PREFIX}/mutatingwebhookconfigurations/durward")
 }
 
+/// Returns the path of the native policy of a purpose.
+pub(crate) fn policy(purpose: &str) -> String {
+    format!("{PREFIX}/validatingadmissionpolicies/durward-{purpose}")
+}
+
+/// Returns the path of its binding.
+pub(crate) fn binding(purpose: &str) -> String {
+    format!("{PREFIX}/validatingadmissionpolicybindings/durward-{purpose}")
+}
+
 impl FakeServer {
     fn lock(&self) -> MutexGuard<'_, Objects> {
         self.0.lock().unwrap()
@@ -55,7 +65,7 @@ impl FakeServer {
         for path in [validating(), mutating()] {
             server.put(
                 &path,
-                json!({"metadata": {"name": "durward", "labels": {"durward.dev/webhooks": "managed"}}}),
+                json!({"metadata": {"name": "durward", "uid": "w1", "labels": {"durward.dev/webhooks": "managed"}}}),
             );
         }
         server.put(
@@ -168,13 +178,18 @@ impl Objects {
         if *method != Method::GET {
             self.writes.push(format!("{method} {path}"));
         }
-        if *method == Method::POST {
-            let path = format!("{path}/{}", body["metadata"]["name"].as_str().unwrap());
-            self.put(&path, body.clone());
-            return (StatusCode::CREATED, self.objects[&path].clone());
-        }
-        let Some(object) = self.objects.get(path).cloned() else {
-            return failed(StatusCode::NOT_FOUND, "NotFound");
+        let is_apply = content_type == "application/apply-patch+yaml";
+        let found = self.objects.get(path).cloned();
+        // An apply creates a missing object, but not with a uid.
+        let Some(object) = found.or_else(|| {
+            (is_apply && body["metadata"]["uid"].is_null()).then(|| json!({"metadata": {"uid": "new"}}))
+        }) else {
+            let is_conflict = is_apply && *method == Method::PATCH;
+            return if is_conflict {
+                failed(StatusCode::CONFLICT, "Conflict")
+            } else {
+                failed(StatusCode::NOT_FOUND, "NotFound")
+            };
         };
         if *method == Method::GET {
             return (StatusCode::OK, object);
@@ -183,22 +198,29 @@ impl Objects {
             self.objects.remove(path);
             return (StatusCode::OK, object);
         }
-        if *method == Method::PATCH && self.conflicts > 0 {
+        if self.conflicts > 0 {
             self.conflicts -= 1;
             self.put(path, object.clone());
         }
-        if body["metadata"]["resourceVersion"] != self.objects[path]["metadata"]["resourceVersion"] {
+        let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
+        if !version(body).is_null() && version(body) != version(&self.objects[path]) {
             return failed(StatusCode::CONFLICT, "Conflict");
         }
-        let mut next = object;
-        if *method == Method::PUT {
-            next = body.clone();
-        } else if content_type == "application/merge-patch+json" {
+        let mut next = object.clone();
+        if !is_apply {
             json_patch::merge(&mut next, body);
+        } else if path.contains("validatingadmissionpolic") {
+            next["metadata"]["name"] = body["metadata"]["name"].clone();
+            next["metadata"]["labels"] = body["metadata"]["labels"].clone();
+            next["metadata"]["ownerReferences"] = body["metadata"]["ownerReferences"].clone();
+            next["spec"] = body["spec"].clone();
         } else if !self.apply(path, &mut next, body) {
             return failed(StatusCode::UNPROCESSABLE_ENTITY, "Invalid");
         }
-        self.put(path, next);
+        // A write that changes nothing keeps the version.
+        if next != object || !self.objects.contains_key(path) {
+            self.put(path, next);
+        }
         (StatusCode::OK, self.objects[path].clone())
     }
 

@@ -5,11 +5,14 @@ use guards::WebhookType;
 /// The kinds of webhook configurations.
 pub(crate) const WEBHOOK_TYPES: [WebhookType; 2] = [WebhookType::Validating, WebhookType::Mutating];
 
+/// The kind of native policies.
+pub(crate) const POLICY: &str = "ValidatingAdmissionPolicy";
+
+/// The kind of their bindings.
+pub(crate) const BINDING: &str = "ValidatingAdmissionPolicyBinding";
+
 /// Label of the webhook configurations that Durward writes.
 pub(crate) const LABEL: (&str, &str) = ("durward.dev/webhooks", "managed");
-
-/// The name of the Lease, in Durward's namespace.
-pub(crate) const LEASE: &str = "durward-webhooks";
 
 /// Returns the kind as kubectl prints it.
 pub(crate) fn kind(webhook_type: WebhookType) -> &'static str {
@@ -19,7 +22,8 @@ pub(crate) fn kind(webhook_type: WebhookType) -> &'static str {
     }
 }
 
-/// Returns the plural name of the kind.
-pub(crate) fn plural(webhook_type: WebhookType) -> String {
-    format!("{}s", kind(webhook_type).to_lowercase())
+/// Returns the plural name of a kind.
+pub(crate) fn plural(kind: &str) -> String {
+    let kind = kind.to_lowercase();
+    kind.strip_suffix('y').map_or_else(|| format!("{kind}s"), |stem| format!("{stem}ies"))
 }

@@ -1,10 +1,8 @@
 //! The entries that a configuration file needs in each API server that calls its guards.
 
-use std::time::Duration;
-
 use cluster::live::Access;
-use guards::WebhookType;
 use guards::resources::PolicyRules;
+use guards::{NativePolicy, WebhookType};
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhook;
 use serde_json::{Value, json};
 
@@ -22,9 +20,7 @@ use cluster::ApiError;
 pub(crate) struct Needs {
     /// `server.webhookConfiguration.manage`
     pub(crate) manage: Manage,
-    /// `server.webhookConfiguration.newGuardDelay`
-    pub(crate) new_guard_delay: Duration,
-    /// Durward's namespace, with the Lease.
+    /// Durward's namespace.
     pub(crate) namespace: String,
     /// The API servers that call the guards.
     pub(crate) targets: Vec<Target>,
@@ -43,6 +39,10 @@ pub(crate) struct Target {
     pub(crate) entries: [Vec<Value>; 2],
     /// The policies that its guards evaluate.
     pub(crate) policies: Vec<PolicyRules>,
+    /// The native policies that its guards need.
+    pub(crate) native: Vec<NativePolicy>,
+    /// The purposes that its guards can have.
+    pub(crate) purposes: Vec<&'static str>,
     /// Whether the file has guards for two API servers.
     pub(crate) is_one_of_two: bool,
 }
@@ -57,22 +57,32 @@ impl Needs {
             let Some(guard) = api_server.guards.first() else { continue };
             let access = control_planes.access_of(guard)?;
             let entries = WEBHOOK_TYPES.map(|webhook_type| full_entries(api_server, file, webhook_type));
-            let policies: Vec<PolicyRules> = api_server.policies();
+            let (policies, native) = (api_server.policies(), api_server.native_policies());
+            let purposes = api_server.purposes();
             if let Some(target) = targets.iter_mut().find(|target| target.access == access) {
                 target.is_karmada |= api_server.is_karmada();
                 target.policies.extend(policies);
+                target.native.extend(native);
+                target.purposes.extend(purposes);
                 for (all, more) in target.entries.iter_mut().zip(entries) {
                     all.extend(more);
                 }
             } else {
                 let is_karmada = api_server.is_karmada();
-                targets.push(Target { is_karmada, access, entries, policies, is_one_of_two });
+                targets.push(Target {
+                    is_karmada,
+                    access,
+                    entries,
+                    policies,
+                    native,
+                    purposes,
+                    is_one_of_two,
+                });
             }
         }
         let namespace = file.namespace.clone();
         Some(Self {
             manage: file.server.manage_webhooks,
-            new_guard_delay: file.server.new_guard_delay,
             namespace,
             targets,
             manifests: manifests_command(file),
@@ -86,6 +96,12 @@ impl Target {
         if self.is_karmada { "karmada" } else { "cluster" }
     }
 
+    /// Returns whether a guard needs a kind of webhook configurations.
+    pub(crate) fn needs(&self, webhook_type: WebhookType) -> bool {
+        let mut entries = WEBHOOK_TYPES.into_iter().zip(&self.entries);
+        entries.any(|(one, entries)| one == webhook_type && !entries.is_empty())
+    }
+
     /// Reads a webhook configuration. Durward has the permission only while a guard needs the kind. If no guard needs the kind and
     /// Durward isn't allowed to read it, the configuration counts as absent.
     pub(crate) async fn configuration(
@@ -93,13 +109,8 @@ impl Target {
         client: &ApiClient,
         webhook_type: WebhookType,
     ) -> Result<Option<Configuration>, Fault> {
-        let found = client.configuration(webhook_type).await;
-        let is_needed = WEBHOOK_TYPES
-            .into_iter()
-            .zip(&self.entries)
-            .any(|(kind, entries)| kind == webhook_type && !entries.is_empty());
-        match found {
-            Err(Fault { kind: ApiError::Forbidden, .. }) if !is_needed => Ok(None),
+        match client.configuration(webhook_type).await {
+            Err(Fault { kind: ApiError::Forbidden, .. }) if !self.needs(webhook_type) => Ok(None),
             found => found,
         }
     }
@@ -147,4 +158,20 @@ fn full_entry(entry: &MutatingWebhook) -> Option<Value> {
         fields.entry(field).or_insert(empty);
     }
     Some(entry)
+}
+
+#[cfg(test)]
+impl Target {
+    /// Returns the API server of Durward's own cluster, without guards.
+    pub(crate) fn without_guards() -> Self {
+        Self {
+            is_karmada: false,
+            access: Access::default(),
+            entries: [Vec::new(), Vec::new()],
+            policies: Vec::new(),
+            native: Vec::new(),
+            purposes: Vec::new(),
+            is_one_of_two: false,
+        }
+    }
 }

@@ -121,15 +121,15 @@ fn permissions_for_webhook_configurations_name_their_objects() {
         dir.write("durward.yaml", &TestDir::configuration(&server, guards));
         objects(&dir, &[&["--only", "rbac"], more].concat())
     };
-    let configuration = |kind: &str| {
+    let configuration = |kind: &str, verbs: &[&str]| {
         serde_json::json!({
             "apiGroups": ["admissionregistration.k8s.io"],
             "resources": [format!("{kind}webhookconfigurations")],
             "resourceNames": ["durward"],
-            "verbs": ["get", "patch"],
+            "verbs": verbs,
         })
     };
-    let mutating = configuration("mutating");
+    let all_verbs = ["get", "patch", "delete"];
     let namespace = serde_json::json!(
         {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["durward-system"], "verbs": ["get"]}
     );
@@ -144,25 +144,40 @@ fn permissions_for_webhook_configurations_name_their_objects() {
             "RoleBinding durward"
         ]
     );
-    assert_eq!(all[1]["rules"][1], mutating);
+    assert_eq!(all[1]["rules"][1], configuration("mutating", &all_verbs));
     assert_eq!(all[3]["metadata"]["namespace"], "durward-system");
-    assert_eq!(
-        all[3]["rules"],
-        serde_json::json!([
-            namespace,
-            {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": ["durward-webhooks"], "verbs": ["get", "update"]},
-            {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
-        ])
-    );
+    assert_eq!(all[3]["rules"], serde_json::json!([namespace]));
     let ca_bundle = printed("caBundle", "  lxcfs: {}\n", &[]);
-    assert_eq!((ca_bundle.len(), &ca_bundle[1]["rules"][1]), (3, &mutating));
+    let written = configuration("mutating", &["get", "patch"]);
+    assert_eq!((ca_bundle.len(), &ca_bundle[1]["rules"][1]), (3, &written));
     assert_eq!(printed("none", "  lxcfs: {}\n", &[])[1]["rules"].as_array().unwrap().len(), 1);
 
-    // Karmada has no Lease, and Durward's own cluster has no webhook configuration.
+    // Durward's own cluster has no webhook configuration.
     let karmada = printed("all", KARMADA, &["--target", "karmada"]);
     assert_eq!(names(&karmada), ["ClusterRole durward", "ClusterRoleBinding durward"]);
     let rules = karmada[0]["rules"].as_array().unwrap();
-    assert!(rules.contains(&configuration("validating")) && rules.contains(&namespace), "{rules:?}");
+    assert!(
+        rules.contains(&configuration("validating", &all_verbs)) && rules.contains(&namespace),
+        "{rules:?}"
+    );
+    // An API server accepts policies only from an account that can read all objects of their kind of params.
+    let on = |resource: &str, names: &[&str], verbs: &[&str]| {
+        let mut rule = serde_json::json!(
+            {"apiGroups": ["admissionregistration.k8s.io"], "resources": [resource], "verbs": verbs}
+        );
+        if !names.is_empty() {
+            rule["resourceNames"] = serde_json::json!(names);
+        }
+        rule
+    };
+    let named = ["durward-deletion-labels"];
+    for rule in [
+        on("validatingwebhookconfigurations", &[], &["get"]),
+        on("validatingadmissionpolicies", &named, &["get", "create", "patch", "delete"]),
+        on("validatingadmissionpolicybindings", &named, &["get", "delete"]),
+    ] {
+        assert!(rules.contains(&rule), "{rule} is not in {rules:?}");
+    }
     let home = printed("all", KARMADA, &["--target", "cluster"]);
     assert_eq!(names(&home), ["ServiceAccount durward", "Role durward", "RoleBinding durward"]);
 }
@@ -176,7 +191,7 @@ fn rejects_modes_that_cannot_work() {
     );
     let run = dir.run(&["manifests", "--config", "durward.yaml"]);
     assert_eq!(run.code, 2);
-    assert!(run.err.contains("all needs a namespace for its Lease"), "{}", run.err);
+    assert!(run.err.contains("all needs a namespace, which owns the webhook configurations"), "{}", run.err);
     dir.write(
         "durward.yaml",
         "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nserver: {webhookConfiguration: {manage: caBundle}}\nguards: {lxcfs: {}}\n",

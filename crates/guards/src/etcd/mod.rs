@@ -167,7 +167,11 @@ impl Configured for Arc<Config> {
             let rule = Remark::Note(format!("clusters[{at}].memberOnPodDelete: {rule}"));
             std::iter::once(rule).chain(home)
         };
-        entries.flat_map(of_entry).chain(self.common_config.webhook_note()).collect()
+        let of_sets = self.protect_stateful_sets.then(|| {
+            let text = "protectStatefulSets finds PVCs and scale requests by the labels of selector; they have only the labels in spec.selector.matchLabels of the StatefulSet";
+            Remark::Note(text.to_owned())
+        });
+        entries.flat_map(of_entry).chain(of_sets).chain(self.common_config.webhook_note()).collect()
     }
 
     fn build(&self, clients: &Clients) -> Vec<Arc<dyn Guard>> {

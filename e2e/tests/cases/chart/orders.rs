@@ -18,8 +18,8 @@ use super::removal::WEBHOOKS;
 use crate::cases::environment::{await_injection, eventually_ok};
 use crate::cases::objects::contains_all;
 
-/// The time in which no field changes after the guards work. It is two passes of Durward.
-const STABLE_FOR: Duration = Duration::from_secs(10);
+/// The time in which no field changes after the guards work. It is longer than the interval of passes.
+const STABLE_FOR: Duration = Duration::from_secs(65);
 
 /// The writer of entries and caBundles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

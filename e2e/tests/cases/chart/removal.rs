@@ -15,7 +15,8 @@ pub(super) const WEBHOOKS: [&str; 2] = [
 /// All resources of the chart, for `kubectl get`.
 const RESOURCES: &str = "deployments,replicasets,pods,jobs,services,endpointslices,configmaps,secrets,serviceaccounts,\
     poddisruptionbudgets,networkpolicies,roles,rolebindings,clusterroles,clusterrolebindings,\
-    validatingwebhookconfigurations,mutatingwebhookconfigurations";
+    validatingwebhookconfigurations,mutatingwebhookconfigurations,\
+    validatingadmissionpolicies,validatingadmissionpolicybindings";
 
 #[e2e::case]
 fn helm_uninstall_leaves_nothing(context: &'static TestContext) -> Result<()> {

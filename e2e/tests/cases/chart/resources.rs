@@ -37,9 +37,7 @@ fn an_upgrade_turns_the_guard_on_without_a_failed_call(context: &'static TestCon
         kubectl.apply(&map.to_string())?.succeeded().map(drop)
     };
     map(&policy)?;
-    let mut base = values();
-    // By default the entry of a new guard is added after two minutes.
-    base["config"]["server"] = json!({"webhookConfiguration": {"newGuardDelay": "10s"}});
+    let base = values();
     environment.install(&base)?;
     let mut guarded = base.clone();
     guarded["config"]["guards"]["resources"] = json!({});
@@ -57,7 +55,6 @@ fn an_upgrade_turns_the_guard_on_without_a_failed_call(context: &'static TestCon
         Ok(Poll::from(environment.verdict_is("changed spec.masterList")))
     })?;
     environment.audit.has_no_forbidden_requests()?;
-    // Without the guard, its entry would stay for ten minutes.
     environment.helm.uninstall(HOME, &[])?.succeeded()?;
     environment.await_verdict("")?;
     environment.api().delete(&format!("{}/{CONFIG_MAP}", home_path("configmaps")))?.succeeded().map(drop)

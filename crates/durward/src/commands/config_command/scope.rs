@@ -5,19 +5,22 @@ use std::sync::Arc;
 use admission::{Guard, Mode};
 use cluster::Clients;
 use config::{Expression, Selector};
-use guards::{NAMESPACE_NAME, WebhookEntry};
+use guards::{NAMESPACE_NAME, NativePolicy, WebhookEntry};
 use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 
 use crate::file::Guarded;
 
-/// Describes what a guard protects, one line for each webhook, and warns if that is little or nothing.
+/// Describes what a guard protects, one line for each webhook and native policy, and warns if that is little or nothing.
 pub(crate) fn describe(guard: &Guarded) -> (Vec<String>, Option<String>) {
     let name = guard.kind.name();
     let entries = guard.configured.webhooks();
     let is_audit = |guard: &Arc<dyn Guard>| guard.settle_policy().mode == Mode::Audit;
     let is_audit = guard.configured.build(&Clients::offline()).iter().all(is_audit);
     let mode = if is_audit { " (mode: audit, nothing is denied)" } else { "" };
-    let lines = entries.iter().map(|entry| format!("{name}: {}{mode}", scope(entry))).collect();
+    let of_entries = entries.iter().map(|entry| format!("{name}: {}{mode}", scope(entry)));
+    let of_policies = guard.configured.policies();
+    let of_policies = of_policies.iter().map(|policy| format!("{name}: {}{mode}", of_policy(policy)));
+    let lines = of_entries.chain(of_policies).collect();
     let warning = if entries.is_empty() {
         Some(format!("{name} protects nothing: no webhook is configured"))
     } else if let Some(key) = guard.configured.exempts_all() {
@@ -36,6 +39,17 @@ pub(crate) fn scope(entry: &WebhookEntry) -> String {
         text.extend([", only ", &limit]);
     }
     text
+}
+
+/// Describes a native policy, which the API server evaluates, by its requests.
+fn of_policy(policy: &NativePolicy) -> String {
+    let resources = policy.spec.match_constraints.as_ref().and_then(|all| all.resource_rules.as_ref());
+    let requests = resources.into_iter().flatten().map(|rule| {
+        let list = |list: &Option<Vec<String>>| list.iter().flatten().cloned().collect::<Vec<_>>().join(",");
+        let names = rule.resource_names.iter().flatten().map(|name| format!(" {name}"));
+        format!("{} {}{}", list(&rule.operations), list(&rule.resources), names.collect::<String>())
+    });
+    format!("{}, by the native policy {}", requests.collect::<Vec<_>>().join("; "), policy.name())
 }
 
 /// Returns the operations and resources of a rule, such as `DELETE pods`.

@@ -11,6 +11,8 @@
 //! | `ca-bundle` | a caBundle lacks the CA of the serving certificate |
 //! | `not-enforced` | webhook entries are missing or narrower than the policies of the guard `resources` |
 //! | `native-policy` | a policy in the cluster has the name of a policy of the guard |
+//! | `policy-missing` | a native policy is missing, or another program has one of that name |
+//! | `binding-missing` | a native policy has no binding |
 //! | `narrowed` | selectors, conditions or other fields of an entry differ |
 //! | `foreign-entry` | a webhook configuration has entries that Durward did not write |
 //! | `owner` | a Namespace of another cluster owns a webhook configuration |
@@ -43,15 +45,14 @@ use crate::clients::runtime;
 use crate::commands::config_command::certificate_problems;
 use crate::file::NAME;
 use crate::file::{File, Purpose};
-use crate::registration::api::{ApiClient, Fault};
+use crate::registration::api::ApiClient;
 use crate::registration::api_servers::{self, ApiServer};
 use crate::registration::install_args::InstallArgs;
 use crate::registration::names::{WEBHOOK_TYPES, kind};
 use crate::registration::targets::{Needs, Target};
-use crate::registration::webhooks::{CaSource, Object, Owner, problem_of};
+use crate::registration::webhooks::{CaSource, NativePolicies, Object, Owner, code, problem_of};
 use crate::registration::{permissions, self_managed};
 use crate::run::expiry;
-use cluster::ApiError;
 
 /// `doctor install`
 #[derive(Debug, clap::Args)]
@@ -217,19 +218,9 @@ async fn examine_target(
         Err(_) => Owner::Unknown,
     };
     for (webhook_type, entries) in WEBHOOK_TYPES.into_iter().zip(&target.entries) {
-        let object = Object {
-            needs,
-            target,
-            webhook_type,
-            entries,
-            addable: entries,
-            client,
-            ca,
-            owner: &owner,
-            is_holder: false,
-        };
+        let object = Object { needs, target, webhook_type, entries, client, ca, owner: &owner };
         let problems = match object.inspect().await {
-            Ok(problems) => problems,
+            Ok(state) => state.problems,
             Err(fault) => vec![(code(&fault), problem_of(&fault, target, &needs.manifests))],
         };
         report.objects.push(CheckedObject {
@@ -240,6 +231,8 @@ async fn examine_target(
         });
         report.findings.extend(problems.into_iter().map(|(code, problem)| finding(code, problem)));
     }
+    let native = NativePolicies { needs, target, client }.inspect().await;
+    report.findings.extend(native.into_iter().map(|(code, problem)| finding(code, problem)));
 }
 
 /// Compares the names of the guard's policies with those of the policies in the cluster. Durward itself isn't allowed to list them, so
@@ -270,10 +263,6 @@ async fn native_policies(client: &ApiClient, target: &Target) -> Vec<Finding> {
         Finding::new(None, "native-policy", what, why, fix)
     };
     both.map(finding).collect()
-}
-
-fn code(fault: &Fault) -> &'static str {
-    if fault.kind == ApiError::Forbidden { "permission" } else { "unreachable" }
 }
 
 /// Returns the permissions in an API server that calls guards, each with its namespace.
@@ -508,13 +497,7 @@ mod tests {
         );
         let policy =
             |name: &str| PolicyRules { policy: name.to_owned(), entry: "resources-fail", rules: Vec::new() };
-        let target = |policies: Vec<PolicyRules>| Target {
-            is_karmada: false,
-            access: Access::default(),
-            entries: [Vec::new(), Vec::new()],
-            policies,
-            is_one_of_two: false,
-        };
+        let target = |policies| Target { policies, ..Target::without_guards() };
         let of_guard = target(vec![policy("pods"), policy("services")]);
         let findings = native_policies(&server.client(), &of_guard).await;
         let [Finding { code: "native-policy", what, fix, .. }] = findings.as_slice() else {

@@ -1,5 +1,7 @@
-//! Webhook configurations from the guards' entries: at most one mutating and one validating, with the same address.
+//! Webhook configurations from the guards' entries: at most one mutating and one validating, with the same address. Native policies and
+//! their bindings.
 
+use guards::NativePolicy;
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
@@ -9,8 +11,8 @@ use crate::registration::api_servers::ApiServer;
 use crate::registration::entries::entries;
 use crate::registration::names::{LABEL, WEBHOOK_TYPES, kind};
 
-/// Returns the configurations that the guards need. `bundle` is the CA in PEM. If Durward writes the entries, they are empty, so that
-/// applying them again changes nothing.
+/// Returns the configurations and native policies that the guards need. `bundle` is the CA in PEM. If Durward writes the entries, they are
+/// empty, so that applying them again changes nothing. Durward then writes the policies too, but no bindings.
 pub(super) fn objects(api_server: &ApiServer<'_>, file: &File, bundle: Option<String>) -> Vec<Value> {
     let bundle = bundle.map(|pem| ByteString(pem.into_bytes()));
     let manage = file.server.manage_webhooks;
@@ -34,5 +36,10 @@ pub(super) fn objects(api_server: &ApiServer<'_>, file: &File, bundle: Option<St
         }
         objects.push(object);
     }
+    let native = api_server.native_policies();
+    if manage != Manage::All {
+        objects.extend(native.iter().map(NativePolicy::policy));
+    }
+    objects.extend(native.iter().map(NativePolicy::binding));
     objects
 }

@@ -7,8 +7,8 @@ use guards::resources::PolicyRules;
 use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 use serde_json::Value;
 
-use super::merge;
-use super::pass::Object;
+use super::compare;
+use super::object::Object;
 use crate::file::Manage;
 use crate::registration::api::Configuration;
 
@@ -33,10 +33,10 @@ impl Object<'_> {
         }
         let existing = found.map_or(&[][..], |found| found.webhooks.as_slice());
         let is_enforced = |policy: &&PolicyRules| {
-            let of = |all: &[Value]| all.iter().find(|one| merge::is_named(one, policy.entry)).cloned();
+            let of = |all: &[Value]| all.iter().find(|one| compare::is_named(one, policy.entry)).cloned();
             let (Some(existing), Some(needed)) = (of(existing), of(self.entries)) else { return false };
             let is_narrowed =
-                merge::differing_fields(&existing, &needed).iter().any(|field| NARROWING.contains(field));
+                compare::differing_fields(&existing, &needed).iter().any(|field| NARROWING.contains(field));
             let rules = serde_json::from_value::<Vec<RuleWithOperations>>(existing["rules"].clone());
             !is_narrowed && policy.are_covered_by(&rules.unwrap_or_default())
         };

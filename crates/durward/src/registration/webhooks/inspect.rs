@@ -3,83 +3,93 @@
 use config::Problem;
 use serde_json::Value;
 
-use super::merge::{self, ca_bundle, is_ours};
-use super::pass::{Object, Owner, State};
+use super::compare::{self, ca_bundle, name};
+use super::object::{Object, Owner, State};
 use super::trust::TrustedCa;
 use crate::file::{Manage, NAME};
 use crate::registration::api::{Configuration, Fault};
 use crate::registration::names::{LABEL, kind};
 
-/// The differences between a webhook configuration and the one that this replica needs.
-struct Differences<'d> {
-    is_unlabeled: bool,
-    /// Entries that do not trust the serving certificate.
-    untrusting: Vec<&'d str>,
-    /// Entries that are absent or lack a rule.
-    missing: Vec<&'d str>,
-    /// Entries and their fields that differ.
-    narrowed: Vec<(&'d str, Vec<&'d str>)>,
-    /// Entries that Durward did not write.
-    foreign: Vec<&'d str>,
-}
-
 impl Object<'_> {
+    /// Reads the object and returns its state, without a write.
+    pub(crate) async fn inspect(&self) -> Result<State, Fault> {
+        let Some(found) = self.target.configuration(self.client, self.webhook_type).await? else {
+            return Ok(self.absent());
+        };
+        Ok(match self.ca.read().await {
+            Ok(trusted) => self.state(&found, trusted.as_ref(), None),
+            Err(problem) => self.state(&found, None, Some(("ca", problem))),
+        })
+    }
+
+    /// Returns the state of an object that does not exist.
+    pub(super) fn absent(&self) -> State {
+        let is_needed = !self.entries.is_empty();
+        let mut state = State { is_known: true, is_needed, ..State::default() };
+        if is_needed {
+            state.problems.push(("not-registered", self.missing()));
+        }
+        self.add_unenforced(&mut state, None);
+        state
+    }
+
     /// Returns the state of an object. `problem` is one that is known already.
     pub(super) fn state(
         &self,
         found: &Configuration,
         trusted: Option<&TrustedCa>,
-        problem: Option<Problem>,
+        problem: Option<(&'static str, Problem)>,
     ) -> State {
-        let differences = self.differences(found, trusted);
-        let has_entries = found.webhooks.iter().any(is_ours);
-        let has_signer = trusted.is_some_and(|trusted| !trusted.signer.is_empty());
-        let first = || self.problems(&differences).into_iter().map(|(_, problem)| problem).next();
-        State::Present {
-            is_registered: differences.missing.is_empty(),
-            is_trusted: (has_signer && has_entries).then_some(differences.untrusting.is_empty()),
-            is_narrowed: !differences.narrowed.is_empty(),
-            problem: problem.or_else(first),
-            foreign: differences.foreign.len(),
-            foreign_problem: (!differences.foreign.is_empty())
-                .then(|| self.foreign_entry(&differences.foreign)),
-        }
-    }
-
-    fn differences<'d>(&'d self, found: &'d Configuration, trusted: Option<&TrustedCa>) -> Differences<'d> {
-        Differences {
-            is_unlabeled: !found.is_labeled && self.needs.manage != Manage::None,
-            untrusting: untrusting_entries(found, trusted),
-            missing: merge::missing(&found.webhooks, self.entries),
-            narrowed: self.narrowed_entries(found),
-            foreign: self.foreign_entries(found),
-        }
-    }
-
-    /// Returns the problems of an object with their codes, the most important first, without those of foreign entries.
-    fn problems(&self, differences: &Differences<'_>) -> Vec<(&'static str, Problem)> {
-        let Differences { is_unlabeled, untrusting, missing, narrowed, .. } = differences;
-        let mut problems = Vec::new();
-        if *is_unlabeled {
+        let ours: Vec<&Value> = found.webhooks.iter().filter(|entry| self.is_ours(entry)).collect();
+        let mut problems: Vec<_> = problem.into_iter().collect();
+        if !found.is_labeled && self.needs.manage != Manage::None {
             problems.push(("not-labeled", self.unlabeled()));
         }
+        let has_signer = trusted.is_some_and(|trusted| !trusted.signer.is_empty());
+        let untrusting = untrusting_entries(&ours, trusted);
         if !untrusting.is_empty() {
-            problems.push(("ca-bundle", self.untrusting(untrusting)));
+            problems.push(("ca-bundle", self.untrusting(&untrusting)));
         }
+        let missing = compare::missing(&found.webhooks, self.entries);
         if !missing.is_empty() {
-            problems.push(("not-registered", self.incomplete(missing)));
+            problems.push(("not-registered", self.incomplete(&missing)));
         }
-        problems.extend(narrowed.iter().map(|(entry, fields)| ("narrowed", self.narrowed(entry, fields))));
-        problems
+        problems.extend(self.narrowed_entries(found).into_iter().map(|problem| ("narrowed", problem)));
+        let others = found.webhooks.iter().filter(|entry| !self.is_ours(entry));
+        let foreign: Vec<&str> = others.map(name).collect();
+        if !foreign.is_empty() {
+            problems.push(("foreign-entry", self.foreign_entry(&foreign)));
+        }
+        if *self.owner == Owner::Elsewhere && found.owners.iter().any(|owner| self.is_own_namespace(owner)) {
+            problems.push(("owner", self.foreign_owner()));
+        }
+        let mut state = State {
+            uid: Some(found.uid.clone()),
+            is_known: true,
+            is_needed: !self.entries.is_empty(),
+            is_trusted: (has_signer && !ours.is_empty()).then_some(untrusting.is_empty()),
+            foreign: foreign.len(),
+            problems,
+            ..State::default()
+        };
+        self.add_unenforced(&mut state, Some(found));
+        state
     }
 
-    /// Returns the needed entries whose fields differ, except rules and caBundle, with these fields.
-    fn narrowed_entries(&self, found: &Configuration) -> Vec<(&str, Vec<&str>)> {
+    fn add_unenforced(&self, state: &mut State, found: Option<&Configuration>) {
+        let policies = self.unenforced(found);
+        state.unenforced = policies.len();
+        let problem = self.unenforced_problem(&policies, found.is_some());
+        state.problems.extend(problem.map(|problem| ("not-enforced", problem)));
+    }
+
+    /// Returns the problems of needed entries whose fields differ, except rules and caBundle.
+    fn narrowed_entries(&self, found: &Configuration) -> Vec<Problem> {
         let narrowed = self.entries.iter().filter_map(|needed| {
-            let name = merge::name(needed);
-            let existing = found.webhooks.iter().find(|entry| merge::name(entry) == name)?;
-            let fields = merge::differing_fields(existing, needed);
-            (!fields.is_empty()).then_some((name, fields))
+            let existing = found.webhooks.iter().find(|entry| name(entry) == name(needed))?;
+            let fields = compare::differing_fields(existing, needed);
+            let managers = compare::other_managers(&found.managed_fields, name(needed), &fields);
+            (!fields.is_empty()).then(|| self.narrowed(name(needed), &fields, &managers))
         });
         narrowed.collect()
     }
@@ -89,11 +99,16 @@ impl Object<'_> {
         format!("{} {NAME}{cluster}", kind(self.webhook_type))
     }
 
+    /// Returns the beginning of a kubectl command on the object.
+    fn kubectl(&self, verb: &str) -> String {
+        format!("{} {verb} {} {NAME}", self.target.kubectl(), kind(self.webhook_type).to_lowercase())
+    }
+
     fn apply_webhooks(&self) -> String {
         self.target.apply("webhooks", &self.needs.manifests)
     }
 
-    pub(super) fn missing(&self) -> Problem {
+    fn missing(&self) -> Problem {
         let what = format!("{} doesn't exist", self.named());
         let why = "the API server doesn't call Durward, so its guards check no request";
         Problem::new(what).why(why).next(format!("create it: {}", self.apply_webhooks()))
@@ -102,26 +117,16 @@ impl Object<'_> {
     fn unlabeled(&self) -> Problem {
         let (key, value) = LABEL;
         let what = format!("{} lacks the label {key}={value}", self.named());
-        Problem::new(what).why("Durward doesn't write it").next(format!(
-            "if it is Durward's: {} label {} {NAME} {key}={value}",
-            self.target.kubectl(),
-            kind(self.webhook_type).to_lowercase()
-        ))
-    }
-
-    /// Returns the entries that Durward did not write. An unneeded entry can belong to the other kind's guard, so all entries of the API
-    /// server show Durward's address.
-    fn foreign_entries<'f>(&self, found: &'f Configuration) -> Vec<&'f str> {
-        merge::foreign(&found.webhooks, &self.target.entries.concat())
+        let next = format!("if it is Durward's: {} {key}={value}", self.kubectl("label"));
+        Problem::new(what).why("Durward doesn't write it").next(next)
     }
 
     fn foreign_entry(&self, entries: &[&str]) -> Problem {
         let what = format!("{} has entries that Durward did not write: {}", self.named(), entries.join(", "));
         let why = "the API server sends requests to their server too";
         Problem::new(what).why(why).next(format!(
-            "find out in the audit log who added them, and remove them: {} edit {} {NAME}",
-            self.target.kubectl(),
-            kind(self.webhook_type).to_lowercase()
+            "find out in the audit log who added them, and remove them: {}",
+            self.kubectl("edit")
         ))
     }
 
@@ -141,11 +146,19 @@ impl Object<'_> {
         problem.next(self.restore(self.needs.manage == Manage::All, &self.reapply()))
     }
 
-    fn narrowed(&self, entry: &str, fields: &[&str]) -> Problem {
-        let what =
-            format!("{} of {entry} in {} differs from the configuration", fields.join(", "), self.named());
+    fn narrowed(&self, entry: &str, fields: &[&str], managers: &[String]) -> Problem {
+        let by = if managers.is_empty() { String::new() } else { format!(", by {}", managers.join(", ")) };
+        let what = format!(
+            "{} of {entry} in {} differs from the configuration{by}",
+            fields.join(", "),
+            self.named()
+        );
         let problem = Problem::new(what)
             .why("the API server may call Durward for fewer requests, or treat failures otherwise");
+        if self.needs.manage == Manage::All && fields == ["matchConditions"] {
+            let edit = self.kubectl("edit");
+            return problem.next(format!("Durward keeps conditions of others; remove them: {edit}"));
+        }
         problem.next(self.restore(self.needs.manage == Manage::All, &self.replace()))
     }
 
@@ -154,7 +167,7 @@ impl Object<'_> {
         if by_durward {
             let namespace = &self.needs.namespace;
             return format!(
-                "Durward restores it within seconds, or after newGuardDelay if a guard was turned on; if not, read its log: kubectl -n {namespace} logs deploy/durward"
+                "Durward restores it within a minute; if not, read its log: kubectl -n {namespace} logs deploy/durward"
             );
         }
         otherwise.to_owned()
@@ -169,55 +182,21 @@ impl Object<'_> {
         format!("replace it: {}", self.target.replace("webhooks", &self.needs.manifests))
     }
 
-    /// Reads the object and returns all its problems, without a write.
-    pub(crate) async fn inspect(&self) -> Result<Vec<(&'static str, Problem)>, Fault> {
-        let Some(found) = self.target.configuration(self.client, self.webhook_type).await? else {
-            let is_needed = !self.entries.is_empty();
-            let mut problems: Vec<_> =
-                is_needed.then(|| ("not-registered", self.missing())).into_iter().collect();
-            problems.extend(
-                self.unenforced_problem(&self.unenforced(None), false).map(|one| ("not-enforced", one)),
-            );
-            return Ok(problems);
-        };
-        let mut problems = Vec::new();
-        let trusted = match self.ca.read().await {
-            Ok(trusted) => trusted,
-            Err(problem) => {
-                problems.push(("ca", problem));
-                None
-            }
-        };
-        let differences = self.differences(&found, trusted.as_ref());
-        problems.extend(self.problems(&differences));
-        let unenforced = self.unenforced_problem(&self.unenforced(Some(&found)), true);
-        problems.extend(unenforced.map(|problem| ("not-enforced", problem)));
-        if !differences.foreign.is_empty() {
-            problems.push(("foreign-entry", self.foreign_entry(&differences.foreign)));
-        }
-        if *self.owner == Owner::Elsewhere && found.owners.iter().any(|owner| self.is_own_namespace(owner)) {
-            problems.push(("owner", self.foreign_owner()));
-        }
-        Ok(problems)
-    }
-
     fn foreign_owner(&self) -> Problem {
         let what = format!("{} is owned by a Namespace of another cluster", self.named());
         Problem::new(what).why("the garbage collector deletes it").next(format!(
-            "remove the owner: {} patch {} {NAME} --type=merge -p '{{\"metadata\":{{\"ownerReferences\":null}}}}'",
-            self.target.kubectl(),
-            kind(self.webhook_type).to_lowercase()
+            "remove the owner: {} --type=merge -p '{{\"metadata\":{{\"ownerReferences\":null}}}}'",
+            self.kubectl("patch")
         ))
     }
 }
 
 /// Returns the entries that do not trust the serving certificate.
-fn untrusting_entries<'e>(found: &'e Configuration, trusted: Option<&TrustedCa>) -> Vec<&'e str> {
+fn untrusting_entries<'e>(ours: &[&'e Value], trusted: Option<&TrustedCa>) -> Vec<&'e str> {
     let Some(trusted) = trusted else { return Vec::new() };
-    let trusts = |entry: &&Value| {
+    let trusts = |entry: &&&Value| {
         let bundle = ca_bundle(entry);
         trusted.signer.iter().all(|signer| ca::pem::contains(&bundle, signer))
     };
-    let ours = found.webhooks.iter().filter(|entry| is_ours(entry));
-    ours.filter(|entry| !trusts(entry)).map(merge::name).collect()
+    ours.iter().filter(|entry| !trusts(entry)).map(|entry| name(entry)).collect()
 }

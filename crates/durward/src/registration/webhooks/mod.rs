@@ -1,32 +1,30 @@
-//! Keeps Durward's webhook configurations up to date, in every API server that calls a guard.
+//! Keeps Durward's webhook configurations and native policies up to date, in every API server that calls a guard.
 //!
-//! A pass reads the objects, and writes them only if something is missing. Objects are read, not watched: two GETs every few
-//! seconds need no cache, and work with permissions for one name. Durward writes only objects that exist and have its label.
-//! It creates none, so an administrator can always delete them.
+//! Every ready replica reads the objects at start, after a reload, when the CA changes, and every minute. It applies its entries by
+//! server-side apply if they differ. It writes only configurations that exist and have Durward's label, and creates none, so an
+//! administrator can always delete them. Replicas with different configurations overwrite each other until all have the same.
 //!
 //! | file | contents |
 //! |---|---|
-//! | `merge.rs` | pure: existing and needed entries in, changes out |
-//! | `served.rs` | the guards that all replicas serve |
-//! | `pass.rs` | read, merge, write one object |
+//! | `compare.rs` | pure: existing and needed entries |
+//! | `object.rs` | reads and writes one webhook configuration |
 //! | `inspect.rs` | the state of an object, and problems with their next steps |
-//! | `enforcement.rs` | the policies that the API server does not enforce |
-//! | `lease.rs` | the replica that can remove entries |
+//! | `enforcement.rs` | the policies of the guard `resources` that the API server does not enforce |
+//! | `native.rs` | the native policies |
 //! | `trust.rs` | the certificates of the caBundle |
 //! | `status.rs` | check, metrics, log |
 
+mod compare;
 mod enforcement;
 mod inspect;
-mod lease;
-mod merge;
-mod pass;
-mod served;
+mod native;
+mod object;
 mod status;
 mod trust;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use admission::{BoxFuture, lock};
 use ca::{Registered, RegisteredBundle, Registrations};
@@ -41,26 +39,26 @@ use super::names::{WEBHOOK_TYPES, kind};
 use super::targets::{Needs, Target};
 use crate::clients::control_planes::ControlPlanes;
 use crate::file::{File, Manage, NAME};
-use cluster::ApiError;
 
-pub(crate) use merge::is_ours;
-pub(crate) use pass::{Object, Owner, problem_of};
+pub(crate) use native::NativePolicies;
+pub(crate) use object::{Object, Owner, code, problem_of};
 #[cfg(test)]
 pub(crate) use status::register_metrics;
 pub(crate) use trust::CaSource;
 
-use lease::Candidate;
-use merge::{Unneeded, ca_bundle};
-use pass::OwnerError;
-use served::Served;
+use compare::{ca_bundle, is_ours};
+use native::Known;
+use object::{Applied, OwnerError};
 use status::{Report, Status};
 
-/// Interval of passes. A configuration that another client changed is restored within this time.
-pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
+/// Interval of passes.
+const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Time after which the holder of the Lease removes an entry, rule or certificate that its own configuration does not need. An
-/// upgrade of all replicas takes less.
-const RETENTION: Duration = Duration::from_secs(600);
+/// Time until the next pass after a problem, for example until a missing object is created.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// Time until the next pass of a server that is not ready yet.
+const STARTING: Duration = Duration::from_secs(2);
 
 /// Manages webhook configurations. Clones share the state.
 #[derive(Clone)]
@@ -69,22 +67,21 @@ pub(crate) struct WebhookManager(Arc<Shared>);
 struct Shared {
     needs: Mutex<Arc<Needs>>,
     control_planes: Arc<ControlPlanes>,
-    /// The cluster where Durward runs, with its Namespace and the Lease.
+    /// The cluster where Durward runs, with its Namespace.
     home: Access,
     ca: CaSource,
-    interval: Duration,
     wake: Notify,
     clients: Mutex<Vec<(Access, ApiClient)>>,
     status: Status,
 }
 
 /// The state of the task. It is lost when the task restarts.
+#[derive(Default)]
 struct Memory {
-    candidate: Candidate,
-    /// By API server and kind.
-    unneeded: HashMap<String, Unneeded>,
+    /// The webhook configurations that can have entries of this process, with the last apply of each. By kind and API server.
+    objects: HashMap<String, Option<Applied>>,
     /// By API server.
-    served: HashMap<String, Served>,
+    native: HashMap<String, Known>,
 }
 
 impl WebhookManager {
@@ -102,7 +99,6 @@ impl WebhookManager {
             control_planes: Arc::clone(control_planes),
             home,
             ca,
-            interval: INTERVAL,
             wake: Notify::new(),
             clients: Mutex::default(),
             status: Status::new(checks, metrics),
@@ -144,19 +140,16 @@ impl Shared {
     }
 
     async fn run(&self) {
-        let mut memory = Memory {
-            candidate: Candidate::new(lease::identity()),
-            unneeded: HashMap::new(),
-            served: HashMap::new(),
-        };
+        let mut memory = Memory::default();
         loop {
-            if self.is_active() {
-                self.pass(&mut memory, Instant::now()).await;
+            let pause = if self.is_active() {
+                self.pass(&mut memory).await
             } else {
                 self.status.unmanaged();
-            }
+                INTERVAL
+            };
             // Either way another pass is due.
-            let _ = tokio::time::timeout(self.interval, self.wake.notified()).await;
+            let _ = tokio::time::timeout(pause, self.wake.notified()).await;
         }
     }
 
@@ -176,109 +169,82 @@ impl Shared {
         Ok(client)
     }
 
-    /// Makes a pass over all objects.
-    async fn pass(&self, memory: &mut Memory, now: Instant) {
+    /// Makes a pass over all objects, and returns the time until the next one.
+    async fn pass(&self, memory: &mut Memory) -> Duration {
         let needs = self.needs();
         let mut report = Report::default();
-        let is_all = needs.manage == Manage::All;
-        let is_holder = is_all && self.hold(memory, &needs, &mut report, now).await;
+        let is_writer = self.status.is_ready();
         for target in &needs.targets {
-            let client = match self.client(&target.access).await {
-                Ok(client) => client,
-                Err(problem) => {
-                    report.add_unreachable(target.label(), problem);
-                    continue;
+            match self.client(&target.access).await {
+                Ok(client) => {
+                    self.pass_target(memory, (&needs, target), &client, is_writer, &mut report).await;
                 }
-            };
-            let owner =
-                if is_all { self.owner(&client, target, &needs, &mut report).await } else { Owner::Unknown };
-            let served = memory.served.entry(format!("{:?}", target.access)).or_default();
-            if !served.is_known {
-                self.find_served(served, target, &client).await;
-            }
-            let delay = needs.new_guard_delay;
-            let addable = target.entries.each_ref().map(|entries| served.addable(entries, delay, now));
-            for ((webhook_type, entries), addable) in
-                WEBHOOK_TYPES.into_iter().zip(&target.entries).zip(&addable)
-            {
-                let object = Object {
-                    needs: &needs,
-                    target,
-                    webhook_type,
-                    entries,
-                    addable,
-                    client: &client,
-                    ca: &self.ca,
-                    owner: &owner,
-                    is_holder,
-                };
-                let unneeded = memory.unneeded(&target.access, webhook_type);
-                let passed = object.pass(unneeded, now).await;
-                self.status.add(&mut report, target.label(), webhook_type, passed);
+                Err(problem) => report.add(target.label(), &[("unreachable", problem)], true),
             }
         }
         self.status.publish(&report);
-    }
-
-    /// Reads which guards have entries.
-    async fn find_served(&self, served: &mut Served, target: &Target, client: &ApiClient) {
-        let mut found = Vec::new();
-        // Durward has no permission to read a kind that no guard needs.
-        let needed =
-            WEBHOOK_TYPES.into_iter().zip(&target.entries).filter(|(_, entries)| !entries.is_empty());
-        for (webhook_type, _) in needed {
-            // The pass reports a failure.
-            let Ok(configuration) = target.configuration(client, webhook_type).await else { return };
-            found.extend(configuration.into_iter().flat_map(|found| found.webhooks));
+        match (is_writer, report.is_waiting()) {
+            (false, _) => STARTING,
+            (true, true) => RETRY,
+            (true, false) => INTERVAL,
         }
-        served.start(&found, &target.entries.concat());
     }
 
-    /// Returns whether this replica holds the Lease. Without the Lease entries are added, and none is removed.
-    async fn hold(&self, memory: &mut Memory, needs: &Needs, report: &mut Report, now: Instant) -> bool {
-        let held = match self.client(&self.home).await {
-            Ok(client) => memory.candidate.hold(&client, &needs.namespace, now).await.map_err(|fault| {
-                self.status.count_failure(fault.kind);
-                match needs.targets.first() {
-                    _ if fault.kind == ApiError::NotFound => {
-                        let next =
-                            format!("create the namespace: kubectl create namespace {}", needs.namespace);
-                        Problem::new(fault.text).next(next)
-                    }
-                    Some(target) => problem_of(&fault, &target.home(), &needs.manifests),
-                    None => Problem::new(fault.text),
-                }
-            }),
-            Err(problem) => Err(problem),
+    async fn pass_target(
+        &self,
+        memory: &mut Memory,
+        (needs, target): (&Needs, &Target),
+        client: &ApiClient,
+        is_writer: bool,
+        report: &mut Report,
+    ) {
+        let is_all = needs.manage == Manage::All;
+        let owner = if is_all && is_writer {
+            self.owner(client, target, needs, report).await
+        } else {
+            Owner::Unknown
         };
-        let (is_holder, problem) = match held {
-            Ok(is_holder) => (is_holder, None),
-            Err(problem) => {
-                let why = "Durward removes no webhook entries that are not needed any more";
-                let next = problem.next.unwrap_or_default();
-                let what = problem.why.map_or(problem.what.clone(), |why| format!("{}: {why}", problem.what));
-                (false, Some(Problem::new(what).why(why).next(next)))
+        let is_self_managed = matches!(self.ca, CaSource::SelfManaged(_));
+        for (webhook_type, entries) in WEBHOOK_TYPES.into_iter().zip(&target.entries) {
+            let key = format!("{} {:?}", kind(webhook_type), target.access);
+            // Durward has no permission to read a kind that no guard needs. It reads one that was needed once more, to remove its entries.
+            let mut last = match memory.objects.remove(&key) {
+                Some(last) => last,
+                None if entries.is_empty() => continue,
+                None => None,
+            };
+            let ca = &self.ca;
+            let object = Object { needs, target, webhook_type, entries, client, ca, owner: &owner };
+            let state = object.pass(is_writer, &mut last).await;
+            self.status.add(report, (target.label(), webhook_type), &state, is_self_managed);
+            let is_removed = entries.is_empty() && is_writer && state.problems.is_empty();
+            if !is_removed {
+                memory.objects.insert(key, last);
             }
-        };
-        report.add("lease", problem);
-        is_holder
+            if let Some(uid) = state.uid.filter(|_| is_all && webhook_type == WebhookType::Validating) {
+                let known = memory.native.entry(format!("{:?}", target.access)).or_default();
+                let native = NativePolicies { needs, target, client };
+                let state = native.pass(&uid, is_writer, known).await;
+                self.status.add_native(report, target.label(), &state);
+            }
+        }
     }
 
     async fn owner(&self, client: &ApiClient, target: &Target, needs: &Needs, report: &mut Report) -> Owner {
-        // A failure is reported already, because the Lease is there too.
-        let Ok(home) = self.client(&self.home).await else { return Owner::Unknown };
-        match Owner::find(&home, client, &needs.namespace).await {
-            Ok(owner) => {
-                report.add("namespace", None);
-                owner
+        let found = match self.client(&self.home).await {
+            Ok(home) => Owner::find(&home, client, &needs.namespace).await,
+            Err(problem) => {
+                report.add("namespace", &[("unreachable", problem)], false);
+                return Owner::Unknown;
             }
-            Err(OwnerError { fault, is_home }) => {
-                self.status.count_failure(fault.kind);
-                let place = if is_home { target.home() } else { target.clone() };
-                report.add("namespace", Some(problem_of(&fault, &place, &needs.manifests)));
-                Owner::Unknown
-            }
-        }
+        };
+        found.unwrap_or_else(|OwnerError { fault, is_home }| {
+            self.status.count_failure(fault.kind);
+            let place = if is_home { target.home() } else { target.clone() };
+            let problem = problem_of(&fault, &place, &needs.manifests);
+            report.add("namespace", &[(code(&fault), problem)], false);
+            Owner::Unknown
+        })
     }
 
     async fn registered(&self) -> Result<Vec<RegisteredBundle>, Problem> {
@@ -292,21 +258,16 @@ impl Shared {
                 let found = client.configuration(webhook_type).await;
                 let found = found.map_err(|fault| problem_of(&fault, target, &needs.manifests))?;
                 let entries = found.into_iter().flat_map(|found| found.webhooks);
-                bundles.extend(entries.filter(is_ours).map(|entry| RegisteredBundle {
-                    place: format!("webhook {} of {} {NAME}", merge::name(&entry), kind(webhook_type)),
+                let needed = target.entries.concat();
+                let ours = entries.filter(|entry| is_ours(entry, &needed));
+                bundles.extend(ours.map(|entry| RegisteredBundle {
+                    place: format!("webhook {} of {} {NAME}", compare::name(&entry), kind(webhook_type)),
                     pem: ca_bundle(&entry),
                     apply_command: target.apply("webhooks", &needs.manifests),
                 }));
             }
         }
         Ok(bundles)
-    }
-}
-
-impl Memory {
-    fn unneeded(&mut self, access: &Access, webhook_type: WebhookType) -> &mut Unneeded {
-        let key = format!("{} {access:?}", kind(webhook_type));
-        self.unneeded.entry(key).or_insert_with(|| Unneeded::new(RETENTION))
     }
 }
 

@@ -16,11 +16,15 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use server::{Checks, Metrics};
 
-use super::pass::{Passed, State};
+use super::native::NativeState;
+use super::object::State;
 use cluster::ApiError;
 
 /// The name of the check.
 const CHECK: &str = "webhooks";
+
+/// The codes of problems that can end soon: an object is created, a permission is granted, or an API server answers.
+const WAITING: [&str; 5] = ["unreachable", "permission", "not-registered", "ca-bundle", "ca"];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
 struct ObjectLabels {
@@ -46,6 +50,7 @@ struct Numbers {
     narrowed: Family<ObjectLabels, Gauge>,
     foreign: Family<ObjectLabels, Gauge>,
     unenforced: Family<TargetLabel, Gauge>,
+    native: Family<TargetLabel, Gauge>,
     writes: Counter,
     failures: Family<ReasonLabel, Counter>,
 }
@@ -69,12 +74,20 @@ impl Numbers {
             help,
             self.unenforced.clone(),
         );
+        let help =
+            "Native policies of the configuration that are missing, can't be written, or have no binding";
+        metrics.register(
+            "native_policies_inactive",
+            &[("target", "cluster, karmada")],
+            help,
+            self.native.clone(),
+        );
         let help = "Changes of webhook configurations that this replica wrote";
         metrics.register("webhook_writes", &[], help, self.writes.clone());
         metrics.register(
             "webhook_requests_failed",
             &[("reason", "forbidden, conflict, not-found, unreachable, rejected")],
-            "Failed reads and writes of webhook configurations, the Namespace and the Lease",
+            "Failed reads and writes of webhook configurations, native policies and the Namespace",
             self.failures.clone(),
         );
     }
@@ -103,9 +116,12 @@ struct Memory {
 /// The state of one subject for check and log.
 struct Line {
     subject: String,
-    problem: Option<Problem>,
+    /// The problems, as lines.
+    problems: Vec<String>,
     /// Whether it keeps a server that was never ready from being ready.
     blocks: bool,
+    /// Whether the next pass can solve a problem.
+    is_waiting: bool,
 }
 
 /// Collects the results of a pass over all objects.
@@ -127,6 +143,11 @@ impl Status {
         }
     }
 
+    /// Returns whether this server could answer calls, so that it can write. A server that stops is not ready.
+    pub(super) fn is_ready(&self) -> bool {
+        self.checks.is_ready_without(CHECK)
+    }
+
     /// Counts failed requests.
     pub(super) fn count_failure(&self, kind: ApiError) {
         let reason = match kind {
@@ -140,86 +161,65 @@ impl Status {
         self.numbers.failures.get_or_create(&ReasonLabel { reason }).inc();
     }
 
-    /// Adds the result of one object.
+    /// Adds the state of a webhook configuration. A self-managed CA that can't be read keeps a new server unready.
     pub(super) fn add(
         &self,
         report: &mut Report,
-        target: &'static str,
-        webhook_type: WebhookType,
-        passed: Passed,
+        (target, webhook_type): (&'static str, WebhookType),
+        state: &State,
+        is_self_managed: bool,
     ) {
-        let kind = match webhook_type {
-            WebhookType::Validating => "validating",
-            WebhookType::Mutating => "mutating",
-        };
+        let is_validating = webhook_type == WebhookType::Validating;
+        let kind = if is_validating { "validating" } else { "mutating" };
         let labels = ObjectLabels { target, kind };
-        let Passed { state, is_ca_unknown, unenforced, failures, writes } = passed;
-        for kind in failures {
-            self.count_failure(kind);
+        state.failures.iter().for_each(|kind| self.count_failure(*kind));
+        self.numbers.writes.inc_by(state.writes);
+        let has = |code| state.problems.iter().any(|(found, _)| *found == code);
+        let numbers = &self.numbers;
+        // The last known values stay.
+        if state.is_known {
+            let exists = state.uid.is_some() && state.is_needed;
+            let foreign = i64::try_from(state.foreign).unwrap_or(i64::MAX);
+            let is_registered = i64::from(!has("not-registered"));
+            set(&numbers.foreign, &labels, exists.then_some(foreign));
+            set(&numbers.registered, &labels, (exists || is_registered == 0).then_some(is_registered));
+            set(&numbers.narrowed, &labels, exists.then(|| i64::from(has("narrowed"))));
+            set(&numbers.trusted, &labels, state.is_trusted.map(i64::from));
+            if is_validating {
+                let count = i64::try_from(state.unenforced).unwrap_or(i64::MAX);
+                self.numbers.unenforced.get_or_create(&TargetLabel { target }).set(count);
+            }
         }
-        self.numbers.writes.inc_by(writes);
-        let mut of_others = None;
-        let (problem, blocks) = match state {
-            State::NotNeeded => {
-                self.numbers.foreign.remove(&labels);
-                self.numbers.registered.remove(&labels);
-                self.numbers.trusted.remove(&labels);
-                self.numbers.narrowed.remove(&labels);
-                (None, false)
-            }
-            // The last known values stay.
-            State::Unknown(problem) => (Some(problem), true),
-            State::Missing(problem) => {
-                self.numbers.foreign.remove(&labels);
-                self.numbers.registered.get_or_create(&labels).set(0);
-                self.numbers.trusted.remove(&labels);
-                self.numbers.narrowed.remove(&labels);
-                (Some(problem), false)
-            }
-            State::Present { is_registered, is_trusted, is_narrowed, problem, foreign, foreign_problem } => {
-                self.numbers.foreign.get_or_create(&labels).set(i64::try_from(foreign).unwrap_or(i64::MAX));
-                of_others = foreign_problem;
-                self.numbers.registered.get_or_create(&labels).set(i64::from(is_registered));
-                self.numbers.narrowed.get_or_create(&labels).set(i64::from(is_narrowed));
-                match is_trusted {
-                    Some(is_trusted) => {
-                        self.numbers.trusted.get_or_create(&labels).set(i64::from(is_trusted));
-                    }
-                    None => {
-                        self.numbers.trusted.remove(&labels);
-                    }
-                }
-                (problem, is_trusted == Some(false))
-            }
-        };
-        report.0.push(Line { subject: format!("{target} {kind}"), problem, blocks: blocks || is_ca_unknown });
-        report.add(&format!("{target} {kind} entries"), of_others);
-        // The last known value stays.
-        if let Some((count, problem)) = unenforced.filter(|_| webhook_type == WebhookType::Validating) {
-            let count = i64::try_from(count).unwrap_or(i64::MAX);
-            self.numbers.unenforced.get_or_create(&TargetLabel { target }).set(count);
-            report.add(&format!("{target} policies"), problem);
-        }
+        let blocks = !state.is_known || state.is_trusted == Some(false) || (is_self_managed && has("ca"));
+        report.add(&format!("{target} {kind}"), &state.problems, blocks);
+    }
+
+    /// Adds the state of the native policies of an API server.
+    pub(super) fn add_native(&self, report: &mut Report, target: &'static str, state: &NativeState) {
+        state.failures.iter().for_each(|kind| self.count_failure(*kind));
+        let count = i64::try_from(state.problems.len()).unwrap_or(i64::MAX);
+        self.numbers.native.get_or_create(&TargetLabel { target }).set(count);
+        report.add(&format!("{target} native"), &state.problems, false);
     }
 
     /// Publishes a pass.
     pub(super) fn publish(&self, report: &Report) {
         let mut memory = lock(&self.memory);
-        for Line { subject, problem, .. } in &report.0 {
-            let text = problem.as_ref().map(one_line);
-            if memory.logged.get(subject) == text.as_ref() {
+        for Line { subject, problems, .. } in &report.0 {
+            let text = problems.join("\n");
+            if memory.logged.get(subject).map_or("", String::as_str) == text {
                 continue;
             }
-            if let Some(text) = text {
-                tracing::warn!(webhooks = subject.as_str(), "{text}");
-                memory.logged.insert(subject.clone(), text);
-            } else {
+            if text.is_empty() {
                 tracing::info!(webhooks = subject.as_str(), "webhook configuration: problem solved");
-                memory.logged.remove(subject);
             }
+            for problem in problems {
+                tracing::warn!(webhooks = subject.as_str(), "{problem}");
+            }
+            memory.logged.insert(subject.clone(), text);
         }
-        let problems: Vec<String> =
-            report.0.iter().filter_map(|line| line.problem.as_ref()).map(one_line).collect();
+        let problems: Vec<&str> =
+            report.0.iter().flat_map(|line| &line.problems).map(String::as_str).collect();
         let check = self.checks.add(CHECK);
         let blocks = report.0.iter().any(|line| line.blocks);
         memory.was_ready |= !blocks;
@@ -238,15 +238,32 @@ impl Status {
     }
 }
 
+/// Sets a gauge, or removes it.
+fn set(gauges: &Family<ObjectLabels, Gauge>, labels: &ObjectLabels, value: Option<i64>) {
+    match value {
+        Some(value) => {
+            gauges.get_or_create(labels).set(value);
+        }
+        None => {
+            gauges.remove(labels);
+        }
+    }
+}
+
 impl Report {
-    /// Adds a problem of another subject, which makes no server unready.
-    pub(super) fn add(&mut self, subject: &str, problem: Option<Problem>) {
-        self.0.push(Line { subject: subject.to_owned(), problem, blocks: false });
+    /// Adds the problems of a subject, with their codes.
+    pub(super) fn add(&mut self, subject: &str, problems: &[(&'static str, Problem)], blocks: bool) {
+        self.0.push(Line {
+            subject: subject.to_owned(),
+            problems: problems.iter().map(|(_, problem)| one_line(problem)).collect(),
+            blocks,
+            is_waiting: problems.iter().any(|(code, _)| WAITING.contains(code)),
+        });
     }
 
-    /// Adds an API server that could not be reached.
-    pub(super) fn add_unreachable(&mut self, target: &'static str, problem: Problem) {
-        self.0.push(Line { subject: target.to_owned(), problem: Some(problem), blocks: true });
+    /// Returns whether another pass is needed soon.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.0.iter().any(|line| line.is_waiting)
     }
 }
 

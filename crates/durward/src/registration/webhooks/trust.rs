@@ -22,9 +22,6 @@ pub(super) struct TrustedCa {
     pub(super) signer: Vec<Der>,
     /// All certificates of the caBundle.
     pub(super) certificates: Vec<Der>,
-    /// Whether all replicas read the same source, so that other certificates can be removed at once. Files can differ between
-    /// replicas for a minute.
-    pub(super) is_exact: bool,
 }
 
 /// The source of the CA.
@@ -81,7 +78,6 @@ impl CaSource {
                 Ok(CaBundle { signer, pem }) => Ok(Some(TrustedCa {
                     signer: certificates(signer.as_bytes()),
                     certificates: certificates(pem.as_bytes()),
-                    is_exact: true,
                 })),
                 Err(error) => Err(Problem::new(error.text).next(error.next)),
             },
@@ -109,7 +105,7 @@ impl CaFiles {
             None => Vec::new(),
         };
         let der = |certificates: &[CertificateDer<'_>]| certificates.iter().map(|one| one.to_vec()).collect();
-        Ok(TrustedCa { signer: der(&signer), certificates: der(&all), is_exact: false })
+        Ok(TrustedCa { signer: der(&signer), certificates: der(&all) })
     }
 }
 

@@ -12,18 +12,17 @@ fn rules(resources: &[&str]) -> Value {
 /// Returns a replica with one entry for the policies `pods` and `services`.
 fn replica(manage: Manage, server: &FakeServer) -> Replica {
     let replica = Replica::new(manage, server, None);
-    let mut needs = (*replica.shared.needs()).clone();
     let mut entry = entry("resources-fail");
     entry["rules"] = rules(&["pods", "services"]);
-    let target = needs.targets.first_mut().unwrap();
-    target.entries = [vec![entry], Vec::new()];
     let policy = |name: &str| PolicyRules {
         policy: name.to_owned(),
         entry: "resources-fail",
         rules: serde_json::from_value::<Vec<RuleWithOperations>>(rules(&[name])).unwrap(),
     };
-    target.policies = ["pods", "services"].map(policy).to_vec();
-    *lock(&replica.shared.needs) = Arc::new(needs);
+    replica.need(|target| {
+        target.entries = [vec![entry], Vec::new()];
+        target.policies = ["pods", "services"].map(policy).to_vec();
+    });
     replica
 }
 

@@ -1,6 +1,7 @@
 //! Passes over the objects of an API server that the tests provide.
 
 mod enforcement;
+mod native;
 mod problems;
 
 use ca::{Bundle, CaBundle, StoreError, StoreFault};
@@ -8,10 +9,9 @@ use cluster::Clients;
 use hyper::Method;
 use serde_json::{Value, json};
 
+use super::compare::set_ca_bundle;
 use super::*;
 use crate::registration::fake::{FakeServer, mutating, validating};
-
-const DELAY: Duration = Duration::from_secs(120);
 
 /// The CA of a test. `None` is a Secret that can't be read.
 struct FakeBundle(Mutex<Option<&'static str>>);
@@ -59,12 +59,10 @@ impl Replica {
             is_karmada: home.is_some(),
             access: access("target"),
             entries: [vec![entry("deletion")], Vec::new()],
-            policies: Vec::new(),
-            is_one_of_two: false,
+            ..Target::without_guards()
         };
         let needs = Needs {
             manage,
-            new_guard_delay: DELAY,
             namespace: "durward-system".to_owned(),
             targets: vec![target],
             manifests: "durward manifests --config durward.yaml".to_owned(),
@@ -78,22 +76,24 @@ impl Replica {
             control_planes: Arc::new(ControlPlanes::snapshot(Clients::offline())),
             home: access("home"),
             ca: CaSource::SelfManaged(Arc::clone(&bundle) as Arc<dyn Bundle>),
-            interval: INTERVAL,
             wake: Notify::new(),
             clients: Mutex::new(clients),
             status: Status::new(checks.clone(), &metrics),
         };
         shared.status.expect();
-        let memory = Memory {
-            candidate: Candidate::new("a".to_owned()),
-            unneeded: HashMap::new(),
-            served: HashMap::new(),
-        };
+        let memory = Memory::default();
         Self { shared, memory, checks, metrics, bundle }
     }
 
-    async fn pass(&mut self) {
-        self.shared.pass(&mut self.memory, Instant::now()).await;
+    async fn pass(&mut self) -> Duration {
+        self.shared.pass(&mut self.memory).await
+    }
+
+    /// Changes the needs of the API server that calls the guards.
+    fn need(&self, change: impl FnOnce(&mut Target)) {
+        let mut needs = (*self.shared.needs()).clone();
+        change(&mut needs.targets[0]);
+        *lock(&self.shared.needs) = Arc::new(needs);
     }
 
     fn readiness(&self) -> (bool, String) {
@@ -116,7 +116,11 @@ impl Replica {
 }
 
 fn names(object: &Value) -> Vec<&str> {
-    object["webhooks"].as_array().into_iter().flatten().map(merge::name).collect()
+    object["webhooks"].as_array().into_iter().flatten().map(compare::name).collect()
+}
+
+fn has_owner(object: &Value) -> bool {
+    object["metadata"]["ownerReferences"].as_array().is_some_and(|owners| !owners.is_empty())
 }
 
 #[tokio::test]
@@ -124,7 +128,7 @@ async fn fills_its_configurations_once_and_is_owned_by_its_namespace() {
     let server = FakeServer::installed("u1");
     let mut replica = Replica::new(Manage::All, &server, None);
     replica.assert_ready(false, &["have not been read yet"]);
-    replica.pass().await;
+    assert_eq!(replica.pass().await, INTERVAL);
     replica.assert_ready(true, &["[+]webhooks ok"]);
     let object = server.object(&validating());
     assert_eq!(names(&object), ["deletion.durward.dev"]);
@@ -156,8 +160,8 @@ async fn sets_no_owner_if_its_namespace_is_in_another_cluster() {
         replica.pass().await;
         let object = karmada.object(&validating());
         assert_eq!(names(&object), ["deletion.durward.dev"]);
-        assert_eq!(object["metadata"]["ownerReferences"], Value::Null);
-        assert!(home.writes().iter().all(|write| write.contains("leases")), "{:?}", home.writes());
+        assert!(!has_owner(&object), "{object}");
+        assert_eq!(home.writes(), [""; 0]);
 
         // For example from a backup: the garbage collector would delete the configuration.
         karmada.edit(&validating(), |object| {
@@ -165,7 +169,7 @@ async fn sets_no_owner_if_its_namespace_is_in_another_cluster() {
                 json!([{"apiVersion": "v1", "kind": "Namespace", "name": "durward-system", "uid": "u1"}]);
         });
         replica.pass().await;
-        assert_eq!(karmada.object(&validating())["metadata"]["ownerReferences"], Value::Null);
+        assert!(!has_owner(&karmada.object(&validating())));
     }
 }
 
@@ -203,8 +207,9 @@ async fn creates_no_configuration_and_is_ready_without() {
     let server = FakeServer::installed("u1");
     server.remove(&validating());
     let mut replica = Replica::new(Manage::All, &server, None);
-    replica.pass().await;
+    assert_eq!(replica.pass().await, RETRY);
     assert_eq!(server.object(&validating()), Value::Null);
+    assert_eq!(server.writes(), [""; 0]);
     replica.assert_ready(
         true,
         &[
@@ -216,52 +221,83 @@ async fn creates_no_configuration_and_is_ready_without() {
 }
 
 #[tokio::test]
-async fn without_the_lease_entries_are_added_and_not_restored() {
+async fn a_server_that_is_not_ready_writes_nothing() {
     let server = FakeServer::installed("u1");
-    server.forbid(Method::GET, "/leases/");
     let mut replica = Replica::new(Manage::All, &server, None);
+    // A server that stops is not ready either.
+    let certificate = replica.checks.add("certificate");
+    assert_eq!(replica.pass().await, STARTING);
+    assert_eq!(server.writes(), [""; 0]);
+    certificate.pass();
     replica.pass().await;
     assert_eq!(names(&server.object(&validating())), ["deletion.durward.dev"]);
-    replica.assert_ready(true, &["cannot get leases durward-webhooks", "removes no webhook entries"]);
-    server.edit(&validating(), |object| object["webhooks"][0]["failurePolicy"] = "Ignore".into());
-    replica.pass().await;
-    assert_eq!(server.object(&validating())["webhooks"][0]["failurePolicy"], "Ignore");
 }
 
 #[tokio::test]
-async fn the_holder_removes_a_match_condition_of_another_client() {
+async fn restores_its_fields_and_keeps_conditions_of_others_without_another_write() {
     let server = FakeServer::installed("u1");
     let mut replica = Replica::new(Manage::All, &server, None);
     replica.pass().await;
+    let never = json!([{"name": "never", "expression": "false"}]);
     server.edit(&validating(), |object| {
-        object["webhooks"][0]["matchConditions"] = json!([{"name": "never", "expression": "false"}]);
+        object["webhooks"][0]["matchConditions"] = never.clone();
+        object["webhooks"][0]["failurePolicy"] = "Ignore".into();
+        object["metadata"]["managedFields"] = json!([{
+            "manager": "argocd", "operation": "Apply", "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:webhooks": {"k:{\"name\":\"deletion.durward.dev\"}": {"f:matchConditions": {}}}},
+        }]);
     });
     replica.pass().await;
-    assert_eq!(server.object(&validating())["webhooks"][0]["matchConditions"], json!([]));
+    let object = server.object(&validating());
+    assert_eq!(object["webhooks"][0]["failurePolicy"], "Fail");
+    assert_eq!(object["webhooks"][0]["matchConditions"], never);
+    let words = [
+        "matchConditions of deletion.durward.dev in ValidatingWebhookConfiguration durward differs from the configuration, by argocd",
+        "remove them: kubectl edit validatingwebhookconfiguration durward",
+    ];
+    replica.assert_ready(true, &words);
+    assert!(replica.has_metric("durward_webhooks_narrowed{target=\"cluster\",kind=\"validating\"} 1"));
+    let writes = server.writes();
+    assert_eq!(replica.pass().await, INTERVAL);
+    assert_eq!(
+        server.writes(),
+        writes,
+        "the condition of another manager stays, so an apply changes nothing"
+    );
 }
 
 #[tokio::test]
 async fn removes_an_entry_of_which_another_field_manager_owns_a_part() {
     let server = FakeServer::installed("u1");
     let mut replica = Replica::new(Manage::All, &server, None);
-    let needs = replica.shared.needs();
-    let mut more = Needs::clone(&needs);
-    more.targets[0].entries[0].push(entry("etcd"));
-    *replica.shared.needs.lock().unwrap() = Arc::new(more);
+    replica.need(|target| target.entries[0].push(entry("etcd")));
     replica.pass().await;
     assert_eq!(names(&server.object(&validating())), ["deletion.durward.dev", "etcd.durward.dev"]);
     server.share("etcd.durward.dev");
-    *replica.shared.needs.lock().unwrap() = needs;
+    replica.need(|target| drop(target.entries[0].pop()));
     replica.pass().await;
-    replica.shared.pass(&mut replica.memory, Instant::now() + RETENTION).await;
     assert_eq!(names(&server.object(&validating())), ["deletion.durward.dev"]);
     replica.assert_ready(true, &["[+]webhooks ok"]);
 }
 
 #[tokio::test]
+async fn replaces_the_entries_of_an_older_durward() {
+    let server = FakeServer::installed("u1");
+    server.edit(&validating(), |object| {
+        let mut rule = entry("deletion");
+        rule["rules"].as_array_mut().unwrap().push(json!({"operations": ["UPDATE"]}));
+        object["webhooks"] = json!([rule, entry("old"), {"name": "other.durward.dev"}]);
+    });
+    Replica::new(Manage::All, &server, None).pass().await;
+    let object = server.object(&validating());
+    assert_eq!(names(&object), ["deletion.durward.dev", "other.durward.dev"]);
+    assert_eq!(object["webhooks"][0]["rules"], entry("deletion")["rules"]);
+}
+
+#[tokio::test]
 async fn tries_again_after_a_conflict() {
     let server = FakeServer::installed("u1");
-    server.conflict(1);
+    server.conflict(2);
     let mut replica = Replica::new(Manage::All, &server, None);
     replica.pass().await;
     assert_eq!(names(&server.object(&validating())), ["deletion.durward.dev"]);
@@ -289,7 +325,13 @@ async fn restores_an_emptied_ca_bundle_with_both_modes() {
         for entry in object["webhooks"].as_array().unwrap() {
             assert_eq!(trust::certificates(&ca_bundle(entry)), [b"a".to_vec()], "{manage:?}");
         }
-        replica.assert_ready(true, &["[+]webhooks ok"]);
+        if manage == Manage::CaBundle {
+            replica.assert_ready(true, &["[+]webhooks ok"]);
+            assert_eq!(names(&object), ["deletion.durward.dev", "etcd.durward.dev"]);
+            let writes = server.writes();
+            replica.pass().await;
+            assert_eq!(server.writes(), writes);
+        }
     }
 }
 
@@ -302,15 +344,15 @@ async fn is_not_ready_until_the_ca_bundle_contains_its_ca() {
     let words = ["lacks the CA of Durward's certificate", "--only webhooks | kubectl apply"];
     replica.assert_ready(false, &words);
     assert!(replica.has_metric("durward_webhooks_trusted{target=\"cluster\",kind=\"validating\"} 0"));
-    let trusts = |text: &str| {
-        use base64::Engine as _;
-        let pem = ca::pem::bundle(&[text.as_bytes().to_vec()]);
-        json!(base64::engine::general_purpose::STANDARD.encode(pem))
+    let trust = |text: &str| {
+        server.edit(&validating(), |object| {
+            set_ca_bundle(&mut object["webhooks"][0], &[text.as_bytes().to_vec()]);
+        });
     };
-    server.edit(&validating(), |object| object["webhooks"][0]["clientConfig"]["caBundle"] = trusts("a"));
+    trust("a");
     replica.pass().await;
     replica.assert_ready(true, &["[+]webhooks ok"]);
-    server.edit(&validating(), |object| object["webhooks"][0]["clientConfig"]["caBundle"] = trusts("b"));
+    trust("b");
     replica.pass().await;
     replica.assert_ready(true, &words);
     assert_eq!(server.writes(), [""; 0], "manage: none writes nothing");
@@ -323,7 +365,8 @@ async fn reads_back_the_ca_bundles_of_its_entries() {
     let manager = |replica: Replica| WebhookManager(Arc::new(replica.shared));
     replica.pass().await;
     server.edit(&validating(), |object| {
-        object["webhooks"].as_array_mut().unwrap().push(json!({"name": "other.example.org"}));
+        let others = [json!({"name": "other.example.org"}), json!({"name": "other.durward.dev"})];
+        object["webhooks"].as_array_mut().unwrap().extend(others);
     });
     let manager = manager(replica);
     let Registered::Bundles(bundles) = manager.read().await else { panic!("unknown") };
@@ -366,52 +409,17 @@ async fn reads_a_kind_that_no_guard_needs_only_until_its_entries_are_removed() {
     assert!(!replica.metrics.encode().contains(failed), "a kind that was never needed is not read");
     server.permit();
 
-    let needs = |entries: [Vec<Value>; 2]| {
-        let mut needs = (*replica.shared.needs()).clone();
-        needs.targets[0].entries = entries;
-        Arc::new(needs)
-    };
-    let with_lxcfs = needs([vec![entry("deletion")], vec![entry("lxcfs")]]);
-    let without = needs([vec![entry("deletion")], Vec::new()]);
-    *replica.shared.needs.lock().unwrap() = with_lxcfs;
-    let now = Instant::now();
-    replica.shared.pass(&mut replica.memory, now).await;
-    let now = now + DELAY;
-    replica.shared.pass(&mut replica.memory, now).await;
+    replica.need(|target| target.entries[1].push(entry("lxcfs")));
+    replica.pass().await;
     assert_eq!(names(&server.object(&mutating())), ["lxcfs.durward.dev"]);
-    *replica.shared.needs.lock().unwrap() = without;
-    replica.shared.pass(&mut replica.memory, now).await;
-    assert_eq!(names(&server.object(&mutating())), ["lxcfs.durward.dev"], "other replicas may need it");
-    replica.shared.pass(&mut replica.memory, now + RETENTION).await;
+    replica.need(|target| target.entries[1].clear());
+    replica.pass().await;
     assert_eq!(names(&server.object(&mutating())), [""; 0]);
+    assert!(!replica.metrics.encode().contains("kind=\"mutating\""), "{}", replica.metrics.encode());
     server.forbid(Method::GET, "mutatingwebhookconfigurations");
     replica.pass().await;
     replica.assert_ready(true, &["[+]webhooks ok"]);
     assert!(!replica.metrics.encode().contains(failed), "the permission can be removed now");
-}
-
-#[tokio::test]
-async fn the_entries_of_a_new_guard_are_added_after_the_delay() {
-    let server = FakeServer::installed("u1");
-    let mut replica = Replica::new(Manage::All, &server, None);
-    replica.pass().await;
-    assert_eq!(names(&server.object(&validating())), ["deletion.durward.dev"]);
-    let mut needs = (*replica.shared.needs()).clone();
-    needs.targets[0].entries = [vec![entry("deletion"), entry("etcd")], vec![entry("lxcfs")]];
-    *lock(&replica.shared.needs) = Arc::new(needs);
-    let reloaded = Instant::now();
-    replica.shared.pass(&mut replica.memory, reloaded).await;
-    assert_eq!(names(&server.object(&validating())), ["deletion.durward.dev"]);
-    assert_eq!(names(&server.object(&mutating())), [""; 0]);
-    replica.assert_ready(true, &["lacks entries or rules of etcd.durward.dev", "after newGuardDelay"]);
-    replica.shared.pass(&mut replica.memory, reloaded + DELAY).await;
-    assert_eq!(names(&server.object(&validating())), ["deletion.durward.dev", "etcd.durward.dev"]);
-    assert_eq!(names(&server.object(&mutating())), ["lxcfs.durward.dev"]);
-
-    // Entries that somebody deletes are restored at once.
-    server.edit(&validating(), |object| object["webhooks"] = json!([]));
-    replica.pass().await;
-    assert_eq!(names(&server.object(&validating())), ["deletion.durward.dev", "etcd.durward.dev"]);
 }
 
 #[tokio::test]
@@ -426,13 +434,11 @@ async fn inspection_finds_every_problem_and_writes_nothing() {
             target,
             webhook_type: WebhookType::Validating,
             entries: &target.entries[0],
-            addable: &target.entries[0],
             client: &server.client(),
             ca: &replica.shared.ca,
             owner,
-            is_holder: false,
         };
-        let problems = object.inspect().await.unwrap();
+        let problems = object.inspect().await.unwrap().problems;
         problems.into_iter().map(|(code, _)| code).collect::<Vec<_>>()
     };
     replica.pass().await;

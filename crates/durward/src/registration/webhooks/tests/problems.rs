@@ -5,22 +5,13 @@ use super::*;
 
 #[tokio::test]
 async fn each_missing_permission_is_named_with_the_command_that_grants_it() {
-    let (validating, leases) = ("validatingwebhookconfigurations", "/leases");
+    let validating = "validatingwebhookconfigurations";
     for (method, path, verb, object) in [
         (Method::GET, validating, "get", "validatingwebhookconfigurations durward"),
         (Method::PATCH, validating, "patch", "validatingwebhookconfigurations durward"),
         (Method::GET, "/namespaces/durward-system", "get", "namespaces durward-system"),
-        (Method::GET, leases, "get", "leases durward-webhooks"),
-        (Method::POST, leases, "create", "leases durward-webhooks"),
-        (Method::PUT, leases, "update", "leases durward-webhooks"),
     ] {
         let server = FakeServer::installed("u1");
-        if method == Method::PUT {
-            let path = "/apis/coordination.k8s.io/v1/namespaces/durward-system/leases/durward-webhooks";
-            let kind = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"});
-            server.put(path, kind);
-            server.edit(path, |lease| lease["metadata"]["name"] = "durward-webhooks".into());
-        }
         server.forbid(method, path);
         let mut replica = Replica::new(Manage::All, &server, None);
         replica.pass().await;
@@ -45,13 +36,6 @@ async fn a_permission_in_the_cluster_of_durward_is_granted_there() {
         replica.pass().await;
         let (_, text) = replica.readiness();
         let line = text.lines().find(|line| line.contains("cannot get namespaces")).unwrap_or_default();
-        // The Lease and its permissions are in the cluster of Durward too.
-        if is_home {
-            assert!(
-                text.contains("cannot get leases"),
-                "the path of the Lease contains the namespace: {text}"
-            );
-        }
         assert!(line.contains(kubectl), "{text}");
     }
 }
@@ -107,12 +91,12 @@ async fn reports_fields_that_differ_if_it_cannot_restore_them() {
     for manage in [Manage::All, Manage::CaBundle, Manage::None] {
         let server = FakeServer::installed("u1");
         Replica::new(Manage::All, &server, None).pass().await;
-        server.forbid(Method::GET, "/leases/");
+        server.forbid(Method::PATCH, "webhook");
         server.edit(&validating(), |object| object["webhooks"][0]["failurePolicy"] = "Ignore".into());
         let mut replica = Replica::new(manage, &server, None);
         replica.pass().await;
         let fix = if manage == Manage::All {
-            "Durward restores it within seconds, or after newGuardDelay if a guard was turned on; if not, read its log: kubectl -n durward-system logs deploy/durward"
+            "Durward restores it within a minute; if not, read its log: kubectl -n durward-system logs deploy/durward"
         } else {
             "replace it: durward manifests --config durward.yaml --only webhooks | kubectl replace -f -"
         };
