@@ -138,6 +138,8 @@ fn a_guard_that_is_turned_off_denies_nothing(context: &'static TestContext) -> R
         Ok(if answer.is_success() { Poll::Ready(answer) } else { Poll::Pending(answer.message().to_owned()) })
     })?;
     contains_all(&answer.warnings.join("\n"), &["the guard resources is turned off"])?;
+    let unreviewed = durward.metrics()?.sum("durward_unreviewed_total", &[("guard", "resources")]);
+    ensure!(unreviewed > 0.5, "the request was not counted");
     let webhooks = cluster.api().get(VALIDATING)?.succeeded()?.body["webhooks"].to_string();
     contains_all(&webhooks, &["resources-fail.durward.dev"])?;
     installation.configure(&on)?;
