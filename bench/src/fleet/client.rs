@@ -68,7 +68,7 @@ async fn verdicts(
     let configured = configured("deletion", "fleet: karmada")?;
     let guard = configured.build(&Clients::live(&live)).remove(0);
     if during_probe {
-        live.start_probes(configured.requirements().probes.ok_or("the guard requests no probes")?);
+        live.probe(configured.requirements().probes);
     }
     let expected = match shape {
         Shape { pods: 1.., .. } => "deny",
@@ -128,8 +128,8 @@ async fn probe_is_done(live: &Live, members: usize) -> Result<()> {
     while since.elapsed() < PROBE_TIMEOUT {
         let health = live.health();
         if health.len() > members {
-            let failed = health.iter().find_map(|health| health.failures.first().map(|why| (health, why)));
-            return failed.map_or(Ok(()), |(health, (_, why))| {
+            let failed = health.iter().find_map(|health| Some((health, health.failure.as_ref()?)));
+            return failed.map_or(Ok(()), |(health, why)| {
                 Err(format!("the probe could not read {}: {}", health.cluster, why.text).into())
             });
         }

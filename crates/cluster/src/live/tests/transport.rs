@@ -470,7 +470,7 @@ async fn over_http1_a_wait_for_a_permit_is_not_a_timeout_of_the_member() {
         answers.iter().filter(|answer| answer.as_ref().is_err_and(|cause| cause.code == code)).count()
     };
     let (silent, healthy) = answers.split_at(60);
-    assert_eq!((codes(silent, cause::TIMEOUT), codes(silent, cause::OVERLOADED)), (40, 20));
+    assert_eq!((codes(silent, cause::TIMEOUT), codes(silent, cause::OVERLOADED)), (48, 12));
     assert_eq!(codes(healthy, cause::OVERLOADED), 40);
     // The cancelled requests have returned their permits.
     let (_, version) = crowd(&mut server, &live, 100).await;
