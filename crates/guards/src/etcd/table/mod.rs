@@ -42,7 +42,7 @@ pub(super) enum MemberState {
     Leaving(Leaving),
     /// The member does not vote yet.
     Learner,
-    /// etcd's list does not contain the member of the pod.
+    /// The pod is not a member of this etcd cluster.
     NotMember,
     /// The pod answers for another etcd cluster than most pods. In messages it is a `NotMember`.
     OtherCluster(Id),
