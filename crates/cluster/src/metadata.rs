@@ -199,10 +199,8 @@ mod tests {
 
     #[test]
     fn null_labels_are_no_labels() {
-        let wire: Wire = serde_json::from_str(
-            r#"{"name":"shop","labels":null,"deletionTimestamp":null}"#,
-        )
-        .unwrap();
+        let wire: Wire =
+            serde_json::from_str(r#"{"name":"shop","labels":null,"deletionTimestamp":null}"#).unwrap();
         assert_eq!(wire.kept(), Metadata::default());
     }
 }

@@ -52,7 +52,10 @@ impl Exempt {
     /// Reads the section. `namespaces` are exempt if the file does not say otherwise.
     pub fn read(section: &mut Section<'_>, namespaces: &[&str]) -> Self {
         section.section("exempt", "Requests that the guard ignores. * matches any characters.", |s| {
-            s.removed("namespaceSelector", "use exempt.namespaces with names and patterns, or webhook.namespaceSelector");
+            s.removed(
+                "namespaceSelector",
+                "use exempt.namespaces with names and patterns, or webhook.namespaceSelector",
+            );
             let mut globs =
                 |key, what, doc| s.texts(key, what, doc, &[]).into_iter().map(Glob::new).collect();
             Self {

@@ -17,7 +17,8 @@ use super::etcd::quorum::{each_can_be_deleted, only_a_stopped_member_can_be_dele
 use super::resources;
 
 /// The guards besides `etcd` and `resources`.
-const OTHERS: &str = "  deletion: {fleet: none, scope: labeled}\n  lxcfs: {onUnknown: deny, webhook: {failurePolicy: Fail}}";
+const OTHERS: &str =
+    "  deletion: {fleet: none, scope: labeled}\n  lxcfs: {onUnknown: deny, webhook: {failurePolicy: Fail}}";
 
 #[e2e::case(Soak)]
 fn every_guard_works_with_api_server_1_31(context: &'static TestContext) -> Result<()> {

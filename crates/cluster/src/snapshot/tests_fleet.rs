@@ -254,13 +254,7 @@ fn recording() -> Recording {
         annotations: BTreeMap::from([("d".to_owned(), "e\nf".to_owned())]),
         deleting: true,
     };
-    let web = Object {
-        namespace: "shop".into(),
-        name: "web-0".into(),
-        uid: "1".into(),
-        metadata,
-        raw: None,
-    };
+    let web = Object { namespace: "shop".into(), name: "web-0".into(), uid: "1".into(), metadata, raw: None };
     let raw = r#"{"metadata":{"name":"mice.example.org"},"spec":{"group":"example.org"}}"#;
     let mice = Object {
         name: "mice.example.org".into(),

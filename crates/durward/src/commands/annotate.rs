@@ -166,7 +166,8 @@ impl FromStr for MemberArg {
         if kinds.contains(&text) {
             return Err("is a kind: write only the names of clusters".to_owned());
         }
-        let name = text.split_once('/').filter(|(kind, _)| kinds.contains(kind)).map_or(text, |(_, name)| name);
+        let name =
+            text.split_once('/').filter(|(kind, _)| kinds.contains(kind)).map_or(text, |(_, name)| name);
         checked(name).map(Self)
     }
 }

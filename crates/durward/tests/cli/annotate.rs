@@ -43,10 +43,7 @@ fn annotations_that_a_guard_would_ignore_are_refused() {
             "must be one of ns/NAME, crd/NAME, pod/NAME, statefulset/NAME, pvc/NAME, pdb/NAME",
         ),
         (["acknowledge", "cluster/m5", "--reason", "cut", "--for", "31d"], "more than 30 days ahead"),
-        (
-            ["acknowledge", "ns/m5", "--reason", "cut", "--for", "7d"],
-            "\"ns/m5\" is not a valid name",
-        ),
+        (["acknowledge", "ns/m5", "--reason", "cut", "--for", "7d"], "\"ns/m5\" is not a valid name"),
         (["override", "etcd-1", "--reason", "moved", "--for", "2h"], "did you mean ns/etcd-1 or pod/etcd-1?"),
     ] {
         let run = durward(&arguments);

@@ -324,8 +324,9 @@ fn config_check_checks_files_of_guards() {
 fn config_check_warns_of_acknowledgements_without_effect() {
     let dir = TestDir::new();
     let entries = "{cluster: m5, until: 2026-01-01, reason: x}, {cluster: m6, until: 2999-01-01, reason: x}";
-    let guard =
-        format!("fleet: {{secrets: {{}}}}, crds: {{apiGroups: [example.org]}}, unreachableClusters: [{entries}]");
+    let guard = format!(
+        "fleet: {{secrets: {{}}}}, crds: {{apiGroups: [example.org]}}, unreachableClusters: [{entries}]"
+    );
     dir.configure(&format!("  deletion: {{{guard}}}\n"));
     let run = dir.run(&["config", "check", "durward.yaml"]);
     let warning = |at: usize, why: &str| {
@@ -451,4 +452,3 @@ fn takes(schema: &Value, value: &Value, path: &str) {
         Value::Number(_) => assert_eq!(schema["type"], "integer", "{path}"),
     }
 }
-

@@ -75,13 +75,7 @@ fn without_a_namespace_durward_is_a_user() {
 fn prints_a_url_instead_of_a_service() {
     let dir = TestDir::new();
     let server = "webhookConfiguration: {url: 'https://10.0.0.7:8443/'}";
-    dir.write(
-        "durward.yaml",
-        &TestDir::configuration(
-            server,
-            "  lxcfs: {webhook: {failurePolicy: Fail}}\n",
-        ),
-    );
+    dir.write("durward.yaml", &TestDir::configuration(server, "  lxcfs: {webhook: {failurePolicy: Fail}}\n"));
     let webhook = &objects(&dir, &["--only", "webhooks"])[0]["webhooks"][0];
     assert_eq!(webhook["clientConfig"]["url"], "https://10.0.0.7:8443/lxcfs");
     assert!(webhook["clientConfig"]["service"].is_null());

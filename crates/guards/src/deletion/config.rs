@@ -62,8 +62,7 @@ impl Config {
     /// Whether labels take an object of this kind in or out of the guard, besides `scope`.
     pub(super) fn selects_namespace(&self, kind: DeletionKind, labels: &BTreeMap<String, String>) -> bool {
         let common = &self.common_config;
-        kind != DeletionKind::Namespace
-            || common.namespace_selector.matches(labels)
+        kind != DeletionKind::Namespace || common.namespace_selector.matches(labels)
     }
 
     /// Returns the keys of the labels that decide whether the guard protects an object. The API server keeps the label with the name.
@@ -129,11 +128,7 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &st
     );
     if fleet == Fleet::Karmada && !acknowledged.is_empty() {
         let next = "annotate the Cluster with durward.dev/acknowledge-unreachable and durward.dev/acknowledge-until: durward acknowledge NAME --reason TEXT --for 7d";
-        section.problem(
-            "unreachableClusters",
-            "is for fleets without Karmada",
-            Some(next.to_owned()),
-        );
+        section.problem("unreachableClusters", "is for fleets without Karmada", Some(next.to_owned()));
     }
     let scope = section.choice(
         "scope",

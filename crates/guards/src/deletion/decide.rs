@@ -73,7 +73,13 @@ pub(super) fn by_metadata(config: &Config, target: &Target, now: SystemTime) -> 
     }
     if is_install {
         let annotations = &target.annotations;
-        let ruling = install_namespace::ruling(super::NAME, &config.common_config, config.break_glass, annotations, now);
+        let ruling = install_namespace::ruling(
+            super::NAME,
+            &config.common_config,
+            config.break_glass,
+            annotations,
+            now,
+        );
         return ruling.into();
     }
     if let Override::Active { reason, until } = target.find_override(config.break_glass, now) {

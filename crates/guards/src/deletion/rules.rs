@@ -303,9 +303,8 @@ mod tests {
         assert_eq!(names, "no-break-glass not-terminating not-the-install-namespace leaves-the-guard");
         assert_eq!(leaves, format!("({}) && !({})", label("oldObject"), label("object")));
         // CRDs are not in a namespace, so only a label of scope takes them out.
-        let (resources, _, leaves) = of(
-            "fleet: karmada\nwebhook: {namespaceSelector: {matchLabels: {tier: prod}}}",
-        );
+        let (resources, _, leaves) =
+            of("fleet: karmada\nwebhook: {namespaceSelector: {matchLabels: {tier: prod}}}");
         assert_eq!(resources, ["namespaces namespaces/status namespaces/finalize"]);
         let selected = |object: &str| {
             format!(

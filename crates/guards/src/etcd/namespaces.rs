@@ -32,7 +32,11 @@ pub(super) fn label_keys(config: &Config) -> BTreeSet<String> {
         NamespaceMatch::Named(_) => None,
     });
     let common = &config.common_config;
-    labeled.chain([&common.namespace_selector]).flat_map(common::label_keys).filter(|key| key != NAMESPACE_NAME).collect()
+    labeled
+        .chain([&common.namespace_selector])
+        .flat_map(common::label_keys)
+        .filter(|key| key != NAMESPACE_NAME)
+        .collect()
 }
 
 /// Whether the pods of an entry are guarded in a namespace with these labels.

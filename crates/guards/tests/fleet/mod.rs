@@ -24,8 +24,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use admission::{BoxFuture, Cause};
 use cluster::fleet::{
-    Cluster, Fleet, FleetMember, GetQuery, ListQuery, MembersResult, Object, ObjectResult, Page,
-    PageResult, Part,
+    Cluster, Fleet, FleetMember, GetQuery, ListQuery, MembersResult, Object, ObjectResult, Page, PageResult,
+    Part,
 };
 use cluster::{self, Address, Clients, Context, Metadata, Reader, Resource, cause};
 use libtest_mimic::Failed;

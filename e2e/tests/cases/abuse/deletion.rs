@@ -25,8 +25,7 @@ fn the_label_of_a_namespace_in_use_is_not_removed(context: &'static TestContext)
     let widgets = Crd::new(&["v1"]).labelled(json!({GUARD: "deletion"}));
     widgets.create_in(&cluster)?;
     widgets.create_object(&empty, "v1", "one")?;
-    let guards =
-        "  deletion: {scope: labeled, crds: {apiGroups: [\"*\"]}, webhook: {namespaceSelector: {matchLabels: {tier: prod}}}}";
+    let guards = "  deletion: {scope: labeled, crds: {apiGroups: [\"*\"]}, webhook: {namespaceSelector: {matchLabels: {tier: prod}}}}";
     let (installation, durward) = Installation::start(context, &cluster, guards, "durward-labels")?;
     let resources = ["namespaces", "namespaces/status", "namespaces/finalize"];
     let crds = ["customresourcedefinitions", "customresourcedefinitions/status"];

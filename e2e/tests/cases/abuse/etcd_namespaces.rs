@@ -87,7 +87,8 @@ fn subresources_of_a_namespace_do_not_change_its_guarded_labels(context: &'stati
 #[e2e::case]
 fn a_namespace_with_etcd_pods_does_not_become_exempt(context: &'static TestContext) -> Result<()> {
     let cluster = scratch(context)?;
-    let key = "webhook: {namespaceSelector: {matchExpressions: [{key: env, operator: NotIn, values: [dev]}]}}";
+    let key =
+        "webhook: {namespaceSelector: {matchExpressions: [{key: env, operator: NotIn, values: [dev]}]}}";
     let (_installation, _durward) = installed(context, cluster, &[key])?;
     let mallory = user_with(cluster, "exempts-namespaces", "", (&["namespaces"], &["get", "patch"]))?;
     let ns = namespace(cluster, "exempt", Profile::Transfer)?;

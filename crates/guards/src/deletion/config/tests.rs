@@ -150,7 +150,11 @@ fn removed_keys_name_their_successor() {
         ("unmanagedResources: ignore", "unmanagedResources", "all objects block a deletion"),
         ("clusterTimeout: 3s", "clusterTimeout", "webhook.timeoutSeconds"),
         ("breakGlass: permission", "breakGlass", "overrides: annotation or permission"),
-        ("exempt: {namespaceSelector: {matchLabels: {a: b}}}", "exempt.namespaceSelector", "exempt.namespaces"),
+        (
+            "exempt: {namespaceSelector: {matchLabels: {a: b}}}",
+            "exempt.namespaceSelector",
+            "exempt.namespaces",
+        ),
         ("webhook: {admissionReviewVersions: [v1]}", "webhook.admissionReviewVersions", "remove it"),
         (
             "unreachableClusters: [{cluster: a, clusterSelector: {matchLabels: {b: c}}, until: 2026-12-01, reason: x}]",
@@ -160,6 +164,9 @@ fn removed_keys_name_their_successor() {
     ] {
         let (_, problems) = configured(yaml);
         assert_eq!(problems.len(), 1, "{yaml}: {problems:?}");
-        assert!(problems[0].contains(&format!("{key:?} was removed")) && problems[0].contains(next), "{problems:?}");
+        assert!(
+            problems[0].contains(&format!("{key:?} was removed")) && problems[0].contains(next),
+            "{problems:?}"
+        );
     }
 }

@@ -241,8 +241,9 @@ fn a_denial_names_invalid_acknowledgements() {
         close(&config(KARMADA), &namespace("shop"), &facts(vec![(member("m5", &over), no_answer())]));
     let message = &denial(&ruling).message;
     assert!(
-        message.contains("\n  Acknowledgement ignored: m5: the expiry 2026-11-01T00:00:00Z is in the past\nNext: ")
-            && message.contains("kubectl annotate --overwrite cluster m5 "),
+        message.contains(
+            "\n  Acknowledgement ignored: m5: the expiry 2026-11-01T00:00:00Z is in the past\nNext: "
+        ) && message.contains("kubectl annotate --overwrite cluster m5 "),
         "{message}"
     );
 }
@@ -397,8 +398,7 @@ fn allows_terminating_exempt_and_unlabelled_objects_without_facts() {
         let ruling = ruling?;
         assert_eq!(ruling.verdict, Verdict::Allow);
         let (_, value) = ruling.audit.iter().next()?;
-        let is_left_out =
-            ["exempt.namespaces", "not labeled durward.dev/guard=deletion"];
+        let is_left_out = ["exempt.namespaces", "not labeled durward.dev/guard=deletion"];
         assert_eq!(ruling.is_unguarded, is_left_out.contains(&value), "{value}");
         ruling.audit.iter().next().map(|(key, value)| format!("{key}: {value}"))
     };

@@ -50,7 +50,10 @@ async fn removing_the_label_of_a_namespace_in_use_is_denied() {
     for subresource in ["status", "finalize"] {
         let fleet = Arc::new(FakeFleet::default().with(LOCAL, stored(object("shop"), &guarded)));
         let body = update("namespaces", "shop", subresource, &guarded, &json!({}));
-        assert!(matches!(answered("scope: labeled", &fleet, body).await.verdict, Verdict::Deny(_)), "{subresource}");
+        assert!(
+            matches!(answered("scope: labeled", &fleet, body).await.verdict, Verdict::Deny(_)),
+            "{subresource}"
+        );
     }
 }
 
@@ -85,7 +88,8 @@ async fn a_stored_override_lets_an_object_leave_and_one_in_the_change_does_not()
     local.objects.get_mut("shop").unwrap().metadata.annotations =
         serde_json::from_value(annotations.clone()).unwrap();
     let fleet = Arc::new(FakeFleet::default().with(LOCAL, local));
-    let ruling = answered("scope: labeled", &fleet, update("namespaces", "shop", "", &guarded, &json!({}))).await;
+    let ruling =
+        answered("scope: labeled", &fleet, update("namespaces", "shop", "", &guarded, &json!({}))).await;
     assert_eq!(ruling.verdict, Verdict::Allow);
     let warning = ruling.warnings.iter().next().unwrap();
     assert!(warning.contains("namespace \"shop\" leaves the guard without a check"), "{warning}");
@@ -110,7 +114,8 @@ async fn selectors_of_namespaces_keep_them_too() {
 
 #[tokio::test(start_paused = true)]
 async fn a_crd_keeps_its_label_while_it_has_objects() {
-    let (yaml, guarded) = ("scope: labeled\ncrds: {apiGroups: [example.org]}", json!({"durward.dev/guard": "deletion"}));
+    let (yaml, guarded) =
+        ("scope: labeled\ncrds: {apiGroups: [example.org]}", json!({"durward.dev/guard": "deletion"}));
     for subresource in ["", "status"] {
         let local = stored(crd_object(&[("v1", true, true)]), &guarded);
         let fleet = Arc::new(FakeFleet::default().with(LOCAL, local));
@@ -129,7 +134,8 @@ async fn an_update_that_cannot_be_checked_is_unknown() {
         ..stored(object("shop"), &guarded)
     };
     let fleet = Arc::new(FakeFleet::default().with(LOCAL, failing));
-    let ruling = answered("scope: labeled", &fleet, update("namespaces", "shop", "", &guarded, &json!({}))).await;
+    let ruling =
+        answered("scope: labeled", &fleet, update("namespaces", "shop", "", &guarded, &json!({}))).await;
     assert_eq!(code(&ruling), cause::TIMEOUT);
     let message = &denial(&ruling).message;
     assert!(message.starts_with("changing label durward.dev/guard of namespace \"shop\" takes it out of the guard: cannot tell whether it is in use: this cluster could not be checked (no answer"), "{message}");

@@ -12,8 +12,8 @@ use cluster::etcd::{
     Status,
 };
 use cluster::fleet::{
-    Cluster, Fleet, FleetMember, GetQuery, ListQuery, MembersResult, Object, ObjectResult, Page,
-    PageResult, Part,
+    Cluster, Fleet, FleetMember, GetQuery, ListQuery, MembersResult, Object, ObjectResult, Page, PageResult,
+    Part,
 };
 use cluster::writer::{Lease, Reservations, TransferResult, WriteResult, Writer};
 use cluster::{Address, EtcdClient, Metadata, MetadataResult, Reader, cause};

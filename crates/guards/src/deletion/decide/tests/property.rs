@@ -95,9 +95,7 @@ impl Case {
         }
         let group = if self.deleted == Deleted::UnreadableCrd { "example.com" } else { "example.org" };
         let show_names = self.show_names;
-        let yaml = format!(
-            "{KARMADA}showObjectNames: {show_names}\ncrds: {{apiGroups: [{group}]}}"
-        );
+        let yaml = format!("{KARMADA}showObjectNames: {show_names}\ncrds: {{apiGroups: [{group}]}}");
         let mut target = match self.deleted {
             Deleted::Namespace => namespace("shop"),
             Deleted::Crd | Deleted::UnreadableCrd => crd("widgets.example.org"),
