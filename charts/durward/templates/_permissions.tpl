@@ -35,22 +35,17 @@ compares both for the configurations in ci/.
 {{- toJson $rules -}}
 {{- end -}}
 
-{{/* Rules for an entry of guards.etcd.clusters, in the namespace of its pods. Arguments: the entry, and guards.etcd.alsoProtect. */}}
+{{/* Rules for an entry of guards.etcd.clusters, in the namespace of its pods. Argument: the entry. */}}
 {{- define "durward.rules.etcdCluster" -}}
-{{- $related := dict "scale" (list "apps" "statefulsets") "statefulsets" (list "apps" "statefulsets") "persistentvolumeclaims" (list "" "persistentvolumeclaims") "poddisruptionbudgets" (list "policy" "poddisruptionbudgets") -}}
 {{- $rules := list
   (include "durward.rule" (list "" "pods" (list "get" "list")) | fromJson)
   (include "durward.rule" (list "apps" "statefulsets" (list "get")) | fromJson) -}}
-{{- range index . 1 -}}
-{{- $resource := get $related . -}}
-{{- $rules = append $rules (include "durward.rule" (list (index $resource 0) (index $resource 1) (list "get" "list")) | fromJson) -}}
-{{- end -}}
-{{- with (index . 0).owner -}}
+{{- with .owner -}}
 {{- $group := index (splitList "/" .apiVersion) 0 -}}
 {{- $plural := .resource | default (printf "%ss" (lower .kind)) -}}
 {{- $rules = append $rules (include "durward.rule" (list $group $plural (list "get")) | fromJson) -}}
 {{- end -}}
-{{- $client := (index . 0).client | default dict -}}
+{{- $client := .client | default dict -}}
 {{- $names := compact (list (($client.tls | default dict).secretName | default "") (($client.auth | default dict).secretName | default "")) -}}
 {{- if $names }}{{ $rules = append $rules (include "durward.rule" (list "" "secrets" (list "get") $names) | fromJson) }}{{ end -}}
 {{- toJson $rules -}}
@@ -87,6 +82,34 @@ compares both for the configurations in ci/.
 {{- toJson $names -}}
 {{- end -}}
 
+{{/* The bindings of native policies, as JSON: {name: true if the policy denies, false if it warns}. Argument: the configuration. */}}
+{{- define "durward.bindings" -}}
+{{- $guards := include "durward.calledGuards" . | fromJson -}}
+{{- $bindings := dict -}}
+{{- $install := dict -}}
+{{- with get $guards "etcd" -}}
+{{- if .clusters -}}
+{{- $denies := ne (.mode | default "enforce") "audit" -}}
+{{- $isLabeled := (.webhook | default dict).namespaceSelector -}}
+{{- range .clusters }}{{ if .namespaceSelector }}{{ $isLabeled = true }}{{ end }}{{ end -}}
+{{- $_ := set $bindings "durward-etcd-pods" $denies -}}
+{{- if $isLabeled }}{{ $_ := set $bindings "durward-etcd-namespaces" $denies }}{{ end -}}
+{{- if .protectStatefulSets }}{{ $_ := set $bindings "durward-etcd-sets" $denies }}{{ end -}}
+{{- $_ := set $install "denies" (or $install.denies $denies) -}}
+{{- end -}}
+{{- end -}}
+{{- if hasKey $guards "deletion" -}}
+{{- $deletion := $guards.deletion -}}
+{{- $denies := ne ($deletion.mode | default "enforce") "audit" -}}
+{{- if or (eq ($deletion.scope | default "all") "labeled") ($deletion.webhook | default dict).namespaceSelector -}}
+{{- $_ := set $bindings "durward-deletion-labels" $denies -}}
+{{- end -}}
+{{- $_ := set $install "denies" (or $install.denies $denies) -}}
+{{- end -}}
+{{- if hasKey $install "denies" }}{{ $_ := set $bindings "durward-install-namespace" $install.denies }}{{ end -}}
+{{- toJson $bindings -}}
+{{- end -}}
+
 {{/* All permissions: {cluster: [rules], namespaces: {name: [rules]}}. Argument: the configuration. */}}
 {{- define "durward.permissions" -}}
 {{- $config := . -}}
@@ -114,7 +137,7 @@ compares both for the configurations in ci/.
 {{- $cluster = append $cluster (include "durward.rule" (list "" "namespaces" (ternary (list "get" "list") (list "get") $isSelected)) | fromJson) -}}
 {{- $cluster = append $cluster (include "durward.rule" (list "" "nodes" (list "get")) | fromJson) -}}
 {{- range . -}}
-{{- $rules := include "durward.rules.etcdCluster" (list . $etcd.alsoProtect) | fromJsonArray -}}
+{{- $rules := include "durward.rules.etcdCluster" . | fromJsonArray -}}
 {{- if .namespaceSelector -}}
 {{- $cluster = concat $cluster $rules -}}
 {{- else -}}
