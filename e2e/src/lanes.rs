@@ -30,7 +30,7 @@ const LANES: [&[Stage]; 7] = [
         Stage { starts: &["node::", "container_view::"], at_once: 2 },
     ],
     // Some of them wait for the cluster `etcd-scratch`.
-    &[Stage { starts: &["etcd::", "abuse::etcd_"], at_once: 3 }],
+    &[Stage { starts: &["etcd::", "abuse::etcd_", "native_policies::"], at_once: 3 }],
     &[Stage { starts: &["webhooks::", "abuse::install::the_namespace"], at_once: 1 }],
     &[Stage { starts: SCRATCH, at_once: 1 }],
     &[Stage { starts: &[""], at_once: 1 }],
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(stage_of("kinds::the_table_of_karmadas_kinds_is_that_of_its_api_server"), (0, 0));
         assert_eq!(stage_of("etcd_node::runbooks::a_case"), (1, 0));
         assert_eq!(stage_of("container_view::a_case"), (2, 1));
-        assert_eq!(stage_of("abuse::etcd_updates::a_case"), (3, 0));
+        assert_eq!(stage_of("abuse::etcd_operations::a_case"), (3, 0));
         assert_eq!(stage_of("abuse::install::the_namespace_of_durward"), (4, 0));
         assert_eq!(stage_of("abuse::install::entries"), (5, 0));
         assert_eq!(stage_of("deletion::replicas::a_case"), (5, 0));

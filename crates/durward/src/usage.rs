@@ -43,7 +43,10 @@ const REMOVED_COMMANDS: &[(&str, &str)] = &[];
 
 /// Flags of earlier releases, with their successor.
 const REMOVED_FLAGS: &[(&str, &str)] = &[
-    ("--debug-bind-address", "to change the log filter, set log in the configuration file, which is reloaded"),
+    (
+        "--debug-bind-address",
+        "to change the log filter, set log in the configuration file, which is reloaded",
+    ),
     ("--delete", "unregister always deletes: leave the flag out"),
 ];
 

@@ -24,11 +24,11 @@ mod webhook;
 
 pub use common::{CommonConfig, Defaults, FailurePolicy, NAMESPACE, NAMESPACE_NAME, Remark, label_keys};
 pub use exempt::Exempt;
+pub use install_namespace::PURPOSE as INSTALL_NAMESPACE;
 pub use kind::{
     Configured, GuardKind, GuardedNamespaces, GuardedObjects, Permission, Permissions, Requirements,
 };
 pub use message::{lines_without_override, without_steps};
-pub use install_namespace::PURPOSE as INSTALL_NAMESPACE;
 pub use native_policy::{MANAGED_BY, NativePolicy, PURPOSES, purposes_of};
 pub use webhook::{WebhookEntry, WebhookType, rule_names};
 

@@ -18,13 +18,7 @@ pub(crate) static DELETION: Guard = Guard {
 };
 
 pub(crate) static ETCD: Guard = Guard {
-    prefixes: &[
-        "admission webhook \"etcd-pods",
-        "admission webhook \"etcd-evictions",
-        "admission webhook \"etcd-related",
-        "admission webhook \"etcd-updates",
-        "admission webhook \"etcd-namespaces",
-    ],
+    prefixes: &["admission webhook \"etcd-pods", "admission webhook \"etcd-evictions"],
     answers_within: Duration::from_secs(9),
 };
 

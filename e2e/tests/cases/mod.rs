@@ -28,6 +28,7 @@ mod in_pods;
 mod installation;
 mod kinds;
 mod load;
+mod native_policies;
 mod node;
 mod node_policy;
 mod objects;

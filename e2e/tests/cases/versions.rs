@@ -5,15 +5,15 @@ use e2e::binaries::Binary;
 use e2e::etcd_cluster::EtcdCluster;
 use e2e::prelude::*;
 
-use super::abuse::etcd_namespaces::guarded_labels_are_kept;
-use super::abuse::etcd_related::{KEYS, added_owners_are_denied};
-use super::abuse::etcd_updates::changes_are_reviewed;
 use super::chart::configurations::make_namespaces;
 use super::chart::rendering::accepts_every_configuration;
 use super::deletion::configuration::only_labeled_namespaces_are_guarded;
 use super::environment::{await_injection, eventually_ok, opted_in};
 use super::etcd::environment::{Profile, await_guard, guards, namespace};
 use super::etcd::quorum::{each_can_be_deleted, only_a_stopped_member_can_be_deleted};
+use super::native_policies::KEYS;
+use super::native_policies::objects::{namespaces_are_kept, pods_are_kept, sets_are_kept};
+use super::native_policies::turned_off::policies_are_turned_off;
 use super::resources;
 
 /// The guards besides `etcd` and `resources`.
@@ -33,6 +33,16 @@ fn every_guard_works_with_api_server_1_33(context: &'static TestContext) -> Resu
 #[e2e::case(Soak)]
 fn every_guard_works_with_api_server_1_37(context: &'static TestContext) -> Result<()> {
     every_guard_works(context, Binary::ApiServer137)
+}
+
+/// The policies are inert within two seconds, with each API server.
+#[e2e::case(Soak)]
+fn the_policies_are_turned_off_with_every_api_server(context: &'static TestContext) -> Result<()> {
+    for api_server in [Binary::ApiServer131, Binary::ApiServer133, Binary::ApiServer137] {
+        let options = Options::named(&format!("off-{}", api_server.version()?)).with_api_server(api_server);
+        policies_are_turned_off(context, &context.own_cluster(&options)?)?;
+    }
+    Ok(())
 }
 
 /// Installs Durward with exactly the permissions that it prints. Durward fills its webhook configurations and creates its certificate.
@@ -69,9 +79,9 @@ fn every_guard_works(context: &'static TestContext, api_server: Binary) -> Resul
     let db = |name| namespace(&cluster, name, Profile::Transfer);
     each_can_be_deleted(&db("three")?, &EtcdCluster::of(3).start(context)?)?;
     only_a_stopped_member_can_be_deleted(&db("down")?, &EtcdCluster::of(3).start(context)?)?;
-    changes_are_reviewed(&db("changed")?, &EtcdCluster::of(3).start(context)?)?;
-    guarded_labels_are_kept(&cluster, cluster.api())?;
-    added_owners_are_denied(&cluster, cluster.api())?;
+    pods_are_kept(&db("changed")?, cluster.api())?;
+    namespaces_are_kept(&cluster, cluster.api())?;
+    sets_are_kept(&cluster, cluster.api())?;
 
     let requests = audit.has_no_forbidden_requests()?;
     print(format_args!("{version} answered {requests} requests of Durward, and none with 403"));

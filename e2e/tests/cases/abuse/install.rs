@@ -11,9 +11,6 @@ const HOME: &str = "/api/v1/namespaces/durward-system";
 
 const DELETION: &str = "  deletion: {scope: all}";
 
-/// Characters that the API server writes as six bytes each in a review, in an object that etcd just stores.
-const ESCAPED: usize = 1_450_000;
-
 /// The account of Durward.
 const ACCOUNT: &str = "--as=system:serviceaccount:durward-system:durward";
 
@@ -53,52 +50,32 @@ fn the_namespace_of_durward_is_not_deleted_before_the_guards(context: &'static T
     allow(&cluster, "mallory", &rules, "mallory")?;
     let mallory = cluster.user("mallory", &[])?;
     mallory.await_permitted(HOME)?;
-    let why = "cannot delete namespace \"durward-system\": it contains Durward";
+    let why = "ValidatingAdmissionPolicy 'durward-install-namespace'";
     await_denied(&mallory.api, why)?;
-    is_denied(&mallory.api, &[why, "\nNext: uninstall Durward"])?;
-
-    // The size of the namespace does not turn the entry off.
-    let condition = json!([{"type": "Large", "status": "True", "message": "<".repeat(ESCAPED)}]);
-    cluster
-        .api()
-        .merge(&format!("{HOME}/status"), &json!({"status": {"conditions": condition}}))?
-        .succeeded()?;
-    is_denied(&mallory.api, &[why])?;
-    cluster.api().merge(&format!("{HOME}/status"), &json!({"status": {"conditions": null}}))?.succeeded()?;
+    is_denied(&mallory.api, &["namespace durward-system contains Durward", "Next: helm uninstall durward"])?;
 
     // Everything else is deleted, and the guards stay.
     let all = mallory.kubectl.run(&["delete", "namespaces", "--all", "--wait=false"])?;
     contains_all(&all.stderr, &[why, "is still in use"])?;
     contains_all(&all.stdout, &[empty.name()])?;
     let entries = cluster.api().get(VALIDATING)?.succeeded()?.body["webhooks"].to_string();
-    contains_all(&entries, &["\"deletion.durward.dev\"", "\"install-namespace.durward.dev\""])?;
+    contains_all(&entries, &["\"deletion.durward.dev\""])?;
     let shop_path = format!("/api/v1/namespaces/{}", shop.name());
     ensure!(mallory.api.delete(&shop_path)?.status == 403, "the guard does not deny any more");
 
-    // An expired override counts for no caller, and a valid one counts.
-    let root = cluster.certified("root", Some("system:masters"))?;
+    // The annotation that the message names.
     let annotate = |annotations: Value| {
         cluster.api().merge(HOME, &json!({"metadata": {"annotations": annotations}}))?.succeeded().map(drop)
     };
-    let override_until = |until: &str| {
-        json!({"durward.dev/delete-anyway": "durward-system", "durward.dev/delete-reason": "moved",
-            "durward.dev/delete-until": until})
-    };
-    annotate(override_until("2026-01-01T00:00:00Z"))?;
-    is_denied(&root.api, &["2026-01-01T00:00:00Z is in the past"])?;
-    let reason = ["override", "ns/durward-system", "--reason", "moved", "--for", "1h", "--dry-run"];
-    let command = Durward::command(context, &reason)?.succeeded()?.stdout;
-    cluster.kubectl().shell(command.trim())?.succeeded()?;
+    annotate(json!({"durward.dev/delete-anyway": "durward-system"}))?;
     mallory.api.delete(&format!("{HOME}?dryRun=All"))?.succeeded()?;
     annotate(json!({"durward.dev/delete-anyway": null}))?;
     is_denied(&mallory.api, &[why])?;
 
-    // `unregister` removes the entry. A Durward that is down keeps nothing.
-    installation.command(&["unregister"])?.succeeded()?;
-    await_allowed(&cluster)?;
-    installation.register()?;
-    await_denied(&mallory.api, why)?;
+    // A Durward that is down keeps its namespace, and `unregister` frees it.
     drop(durward);
+    is_denied(&mallory.api, &[why])?;
+    installation.command(&["unregister"])?.succeeded()?;
     await_allowed(&cluster)
 }
 

@@ -3,11 +3,8 @@
 mod client_certificates;
 mod deletion;
 mod deletion_strangers;
-pub(super) mod etcd_namespaces;
 mod etcd_operations;
-pub(super) mod etcd_related;
 mod etcd_strangers;
-pub(super) mod etcd_updates;
 mod etcd_variants;
 mod install;
 mod overrides;

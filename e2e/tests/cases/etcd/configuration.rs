@@ -1,4 +1,4 @@
-//! Options of the guard: unknown results for users and controllers, denials instead of warnings, `alsoProtect`,
+//! Options of the guard: unknown results for users and controllers, denials instead of warnings,
 //! and the override.
 //!
 //! Each case installs its own Durward.
@@ -7,7 +7,7 @@ use e2e::etcd_cluster::{EtcdCluster, FakeMember, pods};
 use e2e::prelude::*;
 
 use super::environment::{Profile, controller, installed, namespace, scratch};
-use super::requests::{Removal, attempt, delete, dry_run};
+use super::requests::{Removal, delete, dry_run};
 use crate::cases::objects::allow;
 
 #[e2e::case]
@@ -81,49 +81,6 @@ fn audit_mode_allows_everything_and_warns(context: &'static TestContext) -> Resu
     dry_run(&pods, followers[1].name())?.allowed()?.with_warning("1 of 3 members would be left")?;
     let would = durward.metrics()?.sum("durward_would_deny_total", &[("guard", "etcd")]);
     ensure!(would > 0.5, "no denial of the audit mode was counted");
-    Ok(())
-}
-
-#[e2e::case]
-fn also_guard_denies_users_and_warns_controllers(context: &'static TestContext) -> Result<()> {
-    let cluster = scratch(context)?;
-    let keys = ["alsoProtect: [scale, statefulsets, persistentvolumeclaims, poddisruptionbudgets]"];
-    let (_installation, _durward) = installed(context, cluster, &keys)?;
-    let ns = namespace(cluster, "related", Profile::Transfer)?;
-    let etcd = EtcdCluster::of(3).start(context)?;
-    let pods = etcd.pods_in(&ns)?;
-    let api = cluster.api();
-    let pvc = json!({
-        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
-        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-    });
-    let pdb = json!({
-        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "etcd"},
-        "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "etcd"}}},
-    });
-    api.create(&ns.path("persistentvolumeclaims"), &pvc)?.succeeded()?;
-    api.create(&ns.path("policy/v1/poddisruptionbudgets"), &pdb)?.succeeded()?;
-
-    let set = pods.stateful_set_path();
-    let scaled = |to: u32| json!({"spec": {"replicas": to}});
-    for path in [format!("{set}?dryRun=All"), format!("{set}/scale?dryRun=All")] {
-        attempt(api.merge(&path, &scaled(1))?).denied()?;
-        attempt(api.merge(&path, &scaled(0))?).denied()?;
-        attempt(api.merge(&path, &scaled(5))?).allowed()?;
-    }
-    let paths = [
-        set,
-        format!("{}/data", ns.path("persistentvolumeclaims")),
-        format!("{}/etcd", ns.path("policy/v1/poddisruptionbudgets")),
-    ];
-    let by_controller = controller(cluster)?;
-    for path in &paths {
-        let dry_run = format!("{path}?dryRun=All");
-        attempt(api.delete(&dry_run)?).denied()?.with_message(&["cannot delete"])?;
-        let passed = attempt(by_controller.api.delete(&dry_run)?).allowed()?;
-        passed.with_warning("etcd: ")?;
-        ensure!(api.get(path)?.is_success(), "{path} was deleted");
-    }
     Ok(())
 }
 
