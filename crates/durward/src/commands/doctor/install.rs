@@ -15,7 +15,6 @@
 //! | `binding-missing` | a native policy has no binding |
 //! | `narrowed` | selectors, conditions or other fields of an entry differ |
 //! | `foreign-entry` | a webhook configuration has entries that Durward did not write |
-//! | `owner` | a Namespace of another cluster owns a webhook configuration |
 //! | `clock` | the clocks of this machine and the API server differ |
 //! | `ca`, `certificate` | the CA or the serving certificate can't be used |
 //! | `expiry` | another certificate or a token has expired or expires soon |
@@ -50,7 +49,7 @@ use crate::registration::api_servers::{self, ApiServer};
 use crate::registration::install_args::InstallArgs;
 use crate::registration::names::{WEBHOOK_TYPES, kind};
 use crate::registration::targets::{Needs, Target};
-use crate::registration::webhooks::{CaSource, NativePolicies, Object, Owner, code, problem_of};
+use crate::registration::webhooks::{CaSource, NativePolicies, Object, code, problem_of};
 use crate::registration::{permissions, self_managed};
 use crate::run::expiry;
 
@@ -124,7 +123,7 @@ async fn examine(file: &File, needs: &Needs, home: &Access, ca: &CaSource) -> In
                 continue;
             }
         };
-        examine_target(&mut report, (needs, target), (&client, &home_client), ca).await;
+        examine_target(&mut report, (needs, target), &client, ca).await;
         report.findings.extend(native_policies(&client, target).await);
         let api_servers = api_servers::all(file);
         let called = api_servers.iter().filter(|server| server.is_karmada() == target.is_karmada);
@@ -210,15 +209,11 @@ async fn client(access: &Access) -> Result<ApiClient, Problem> {
 async fn examine_target(
     report: &mut InstallReport,
     (needs, target): (&Needs, &Target),
-    (client, home): (&ApiClient, &Result<ApiClient, Problem>),
+    client: &ApiClient,
     ca: &CaSource,
 ) {
-    let owner = match home {
-        Ok(home) => Owner::find(home, client, &needs.namespace).await.unwrap_or(Owner::Unknown),
-        Err(_) => Owner::Unknown,
-    };
     for (webhook_type, entries) in WEBHOOK_TYPES.into_iter().zip(&target.entries) {
-        let object = Object { needs, target, webhook_type, entries, client, ca, owner: &owner };
+        let object = Object { needs, target, webhook_type, entries, client, ca };
         let problems = match object.inspect().await {
             Ok(state) => state.problems,
             Err(fault) => vec![(code(&fault), problem_of(&fault, target, &needs.manifests))],

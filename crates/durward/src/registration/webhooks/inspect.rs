@@ -4,7 +4,7 @@ use config::Problem;
 use serde_json::Value;
 
 use super::compare::{self, ca_bundle, name};
-use super::object::{Object, Owner, State};
+use super::object::{Object, State};
 use super::trust::TrustedCa;
 use crate::file::{Manage, NAME};
 use crate::registration::api::{Configuration, Fault};
@@ -59,9 +59,6 @@ impl Object<'_> {
         let foreign: Vec<&str> = others.map(name).collect();
         if !foreign.is_empty() {
             problems.push(("foreign-entry", self.foreign_entry(&foreign)));
-        }
-        if *self.owner == Owner::Elsewhere && found.owners.iter().any(|owner| self.is_own_namespace(owner)) {
-            problems.push(("owner", self.foreign_owner()));
         }
         let mut state = State {
             uid: Some(found.uid.clone()),
@@ -180,14 +177,6 @@ impl Object<'_> {
     /// Returns the step for fields that another client may have added.
     pub(super) fn replace(&self) -> String {
         format!("replace it: {}", self.target.replace("webhooks", &self.needs.manifests))
-    }
-
-    fn foreign_owner(&self) -> Problem {
-        let what = format!("{} is owned by a Namespace of another cluster", self.named());
-        Problem::new(what).why("the garbage collector deletes it").next(format!(
-            "remove the owner: {} --type=merge -p '{{\"metadata\":{{\"ownerReferences\":null}}}}'",
-            self.kubectl("patch")
-        ))
     }
 }
 

@@ -41,14 +41,14 @@ use crate::clients::control_planes::ControlPlanes;
 use crate::file::{File, Manage, NAME};
 
 pub(crate) use native::NativePolicies;
-pub(crate) use object::{Object, Owner, code, problem_of};
+pub(crate) use object::{Object, code, problem_of};
 #[cfg(test)]
 pub(crate) use status::register_metrics;
 pub(crate) use trust::CaSource;
 
 use compare::{ca_bundle, is_ours};
 use native::Known;
-use object::{Applied, OwnerError};
+use object::{Applied, Owner};
 use status::{Report, Status};
 
 /// Interval of passes.
@@ -179,11 +179,12 @@ impl Shared {
                 Ok(client) => {
                     self.pass_target(memory, (&needs, target), &client, is_writer, &mut report).await;
                 }
-                Err(problem) => report.add(target.label(), &[("unreachable", problem)], true),
+                Err(problem) => report.add(&[("unreachable", problem)], true),
             }
         }
-        self.status.publish(&report);
-        match (is_writer, report.is_waiting()) {
+        let is_waiting = report.is_waiting;
+        self.status.publish(report);
+        match (is_writer, is_waiting) {
             (false, _) => STARTING,
             (true, true) => RETRY,
             (true, false) => INTERVAL,
@@ -214,8 +215,8 @@ impl Shared {
                 None => None,
             };
             let ca = &self.ca;
-            let object = Object { needs, target, webhook_type, entries, client, ca, owner: &owner };
-            let state = object.pass(is_writer, &mut last).await;
+            let object = Object { needs, target, webhook_type, entries, client, ca };
+            let state = object.pass(is_writer.then_some(&owner), &mut last).await;
             self.status.add(report, (target.label(), webhook_type), &state, is_self_managed);
             let is_removed = entries.is_empty() && is_writer && state.problems.is_empty();
             if !is_removed {
@@ -234,15 +235,14 @@ impl Shared {
         let found = match self.client(&self.home).await {
             Ok(home) => Owner::find(&home, client, &needs.namespace).await,
             Err(problem) => {
-                report.add("namespace", &[("unreachable", problem)], false);
+                report.add(&[("unreachable", problem)], false);
                 return Owner::Unknown;
             }
         };
-        found.unwrap_or_else(|OwnerError { fault, is_home }| {
+        found.unwrap_or_else(|(fault, is_home)| {
             self.status.count_failure(fault.kind);
             let place = if is_home { target.home() } else { target.clone() };
-            let problem = problem_of(&fault, &place, &needs.manifests);
-            report.add("namespace", &[(code(&fault), problem)], false);
+            report.add(&[(code(&fault), problem_of(&fault, &place, &needs.manifests))], false);
             Owner::Unknown
         })
     }

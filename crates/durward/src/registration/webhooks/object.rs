@@ -22,7 +22,7 @@ const TRIES: usize = 3;
 /// The Namespace that owns a webhook configuration. If the Namespace is deleted, the garbage collector deletes the
 /// configuration, and the API server stops calling Durward.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Owner {
+pub(super) enum Owner {
     /// Durward's namespace, in the API server of the configuration.
     Uid(String),
     /// Durward's namespace is in another cluster. An owner that does not exist would make the garbage collector delete the
@@ -34,26 +34,17 @@ pub(crate) enum Owner {
 
 impl Owner {
     /// Finds out whether Durward's namespace is in the API server of `there`. A Karmada control plane can have a namespace of
-    /// that name with another uid.
-    pub(crate) async fn find(
+    /// that name with another uid. An error says whether the cluster where Durward runs has failed, and not the other one.
+    pub(super) async fn find(
         home: &ApiClient,
         there: &ApiClient,
         namespace: &str,
-    ) -> Result<Self, OwnerError> {
-        let failed = |is_home| move |fault| OwnerError { fault, is_home };
-        let uid = home.namespace_uid(namespace).await.map_err(failed(true))?;
-        let found = there.namespace_uid(namespace).await.map_err(failed(false))?;
+    ) -> Result<Self, (Fault, bool)> {
+        let uid = home.namespace_uid(namespace).await.map_err(|fault| (fault, true))?;
+        let found = there.namespace_uid(namespace).await.map_err(|fault| (fault, false))?;
         let same = found.filter(|found| uid.as_ref() == Some(found));
         Ok(same.map_or(Self::Elsewhere, Self::Uid))
     }
-}
-
-/// Error: the Namespace can't be read.
-#[derive(Debug)]
-pub(crate) struct OwnerError {
-    pub(super) fault: Fault,
-    /// Whether the cluster where Durward runs has failed, and not the API server of the configuration.
-    pub(super) is_home: bool,
 }
 
 /// One webhook configuration.
@@ -64,7 +55,6 @@ pub(crate) struct Object<'a> {
     pub(crate) entries: &'a [Value],
     pub(crate) client: &'a ApiClient,
     pub(crate) ca: &'a CaSource,
-    pub(crate) owner: &'a Owner,
 }
 
 /// The last apply: what was applied, and the version of the result. Fields of other managers can differ from it for good, so an apply is
@@ -99,8 +89,8 @@ pub(crate) struct State {
 }
 
 impl Object<'_> {
-    /// Makes a pass. A replica that is not a writer reads only.
-    pub(super) async fn pass(&self, is_writer: bool, last: &mut Option<Applied>) -> State {
+    /// Makes a pass. Without an owner it only reads.
+    pub(super) async fn pass(&self, owner: Option<&Owner>, last: &mut Option<Applied>) -> State {
         let (mut failures, mut writes) = (Vec::new(), 0);
         let mut tries = TRIES;
         let mut state = loop {
@@ -116,12 +106,11 @@ impl Object<'_> {
                 Ok(trusted) => (trusted, None),
                 Err(problem) => (None, Some(("ca", problem))),
             };
-            let is_writable =
-                is_writer && found.is_labeled && self.needs.manage != Manage::None && ca_problem.is_none();
-            if !is_writable {
+            let is_writable = found.is_labeled && self.needs.manage != Manage::None && ca_problem.is_none();
+            let Some(owner) = owner.filter(|_| is_writable) else {
                 break self.state(&found, trusted.as_ref(), ca_problem);
-            }
-            match self.write(&found, trusted.as_ref(), last, &mut writes).await {
+            };
+            match self.write(&found, owner, trusted.as_ref(), last, &mut writes).await {
                 Ok(written) => break self.state(written.as_ref().unwrap_or(&found), trusted.as_ref(), None),
                 Err(fault) => {
                     failures.push(fault.kind);
@@ -141,12 +130,13 @@ impl Object<'_> {
     async fn write(
         &self,
         found: &Configuration,
+        owner: &Owner,
         trusted: Option<&TrustedCa>,
         last: &mut Option<Applied>,
         writes: &mut u64,
     ) -> Result<Option<Configuration>, Fault> {
         let patch = match trusted {
-            _ if self.needs.manage == Manage::All => self.without_leftovers(found),
+            _ if self.needs.manage == Manage::All => self.without_leftovers(found, owner),
             Some(trusted) => self.with_ca_bundle(found, trusted),
             None => None,
         };
@@ -156,7 +146,7 @@ impl Object<'_> {
         };
         if self.needs.manage == Manage::All {
             let current = written.as_ref().unwrap_or(found);
-            if let Some(applied) = self.apply(current, trusted, last).await? {
+            if let Some(applied) = self.apply(current, owner, trusted, last).await? {
                 written = Some(applied);
             }
         }
@@ -172,6 +162,7 @@ impl Object<'_> {
     async fn apply(
         &self,
         found: &Configuration,
+        owner: &Owner,
         trusted: Option<&TrustedCa>,
         last: &mut Option<Applied>,
     ) -> Result<Option<Configuration>, Fault> {
@@ -179,7 +170,7 @@ impl Object<'_> {
         if let Some(trusted) = trusted {
             entries.iter_mut().for_each(|entry| set_ca_bundle(entry, &trusted.certificates));
         }
-        let owners = self.owners(found);
+        let owners = self.owners(found, owner);
         let is_there = |applied: &Value| {
             let entry = found.webhooks.iter().find(|entry| name(entry) == name(applied));
             entry.is_some_and(|entry| is_applied(entry, applied))
@@ -210,12 +201,12 @@ impl Object<'_> {
 
     /// Returns a patch that removes what an apply can't remove because another field manager owns a part of it: entries that no guard needs
     /// (cainjector owns the caBundle of each, and the rest of an entry is invalid), and Namespaces of another cluster as owners.
-    fn without_leftovers(&self, found: &Configuration) -> Option<Patch<Value>> {
+    fn without_leftovers(&self, found: &Configuration, owner: &Owner) -> Option<Patch<Value>> {
         let is_kept = |entry: &&Value| {
             let is_needed = self.entries.iter().any(|needed| name(needed) == name(entry));
             is_needed || !self.is_ours(entry)
         };
-        let owners = self.owners(found);
+        let owners = self.owners(found, owner);
         let is_owner = |owner: &&Value| !self.is_own_namespace(owner) || is_among(owner, &owners);
         let kept: Vec<_> = found.webhooks.iter().filter(is_kept).cloned().collect();
         let kept_owners: Vec<_> = found.owners.iter().filter(is_owner).cloned().collect();
@@ -243,14 +234,14 @@ impl Object<'_> {
         is_ours(entry, &self.target.entries.concat())
     }
 
-    pub(super) fn is_own_namespace(&self, owner: &Value) -> bool {
+    fn is_own_namespace(&self, owner: &Value) -> bool {
         owner["apiVersion"] == "v1" && owner["kind"] == "Namespace" && owner["name"] == *self.needs.namespace
     }
 
     /// Returns the owner references that are applied.
-    fn owners(&self, found: &Configuration) -> Vec<Value> {
+    fn owners(&self, found: &Configuration, owner: &Owner) -> Vec<Value> {
         let namespace = &self.needs.namespace;
-        match self.owner {
+        match owner {
             Owner::Uid(uid) => {
                 vec![json!({"apiVersion": "v1", "kind": "Namespace", "name": namespace, "uid": uid})]
             }

@@ -4,7 +4,6 @@
 //! states are only reported: all replicas read the same objects and would become unready together. A self-managed CA that can't be read
 //! counts as missing in each caBundle.
 
-use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use admission::lock;
@@ -109,24 +108,20 @@ pub(super) struct Status {
 #[derive(Default)]
 struct Memory {
     was_ready: bool,
-    /// The problems that were logged, by subject.
-    logged: BTreeMap<String, String>,
-}
-
-/// The state of one subject for check and log.
-struct Line {
-    subject: String,
-    /// The problems, as lines.
-    problems: Vec<String>,
-    /// Whether it keeps a server that was never ready from being ready.
-    blocks: bool,
-    /// Whether the next pass can solve a problem.
-    is_waiting: bool,
+    /// The problems that were logged.
+    logged: Vec<String>,
 }
 
 /// Collects the results of a pass over all objects.
 #[derive(Default)]
-pub(super) struct Report(Vec<Line>);
+pub(super) struct Report {
+    /// The problems, as lines.
+    problems: Vec<String>,
+    /// Whether a server that was never ready is not ready.
+    blocks: bool,
+    /// Whether the next pass can solve a problem.
+    pub(super) is_waiting: bool,
+}
 
 impl Status {
     /// Registers the metrics. The check is added when webhooks are first managed.
@@ -191,7 +186,7 @@ impl Status {
             }
         }
         let blocks = !state.is_known || state.is_trusted == Some(false) || (is_self_managed && has("ca"));
-        report.add(&format!("{target} {kind}"), &state.problems, blocks);
+        report.add(&state.problems, blocks);
     }
 
     /// Adds the state of the native policies of an API server.
@@ -199,35 +194,27 @@ impl Status {
         state.failures.iter().for_each(|kind| self.count_failure(*kind));
         let count = i64::try_from(state.problems.len()).unwrap_or(i64::MAX);
         self.numbers.native.get_or_create(&TargetLabel { target }).set(count);
-        report.add(&format!("{target} native"), &state.problems, false);
+        report.add(&state.problems, false);
     }
 
     /// Publishes a pass.
-    pub(super) fn publish(&self, report: &Report) {
+    pub(super) fn publish(&self, report: Report) {
+        let Report { problems, blocks, .. } = report;
         let mut memory = lock(&self.memory);
-        for Line { subject, problems, .. } in &report.0 {
-            let text = problems.join("\n");
-            if memory.logged.get(subject).map_or("", String::as_str) == text {
-                continue;
-            }
-            if text.is_empty() {
-                tracing::info!(webhooks = subject.as_str(), "webhook configuration: problem solved");
-            }
-            for problem in problems {
-                tracing::warn!(webhooks = subject.as_str(), "{problem}");
-            }
-            memory.logged.insert(subject.clone(), text);
+        for problem in problems.iter().filter(|problem| !memory.logged.contains(problem)) {
+            tracing::warn!("{problem}");
         }
-        let problems: Vec<&str> =
-            report.0.iter().flat_map(|line| &line.problems).map(String::as_str).collect();
-        let check = self.checks.add(CHECK);
-        let blocks = report.0.iter().any(|line| line.blocks);
+        if problems.is_empty() && !memory.logged.is_empty() {
+            tracing::info!("webhook configurations: all problems solved");
+        }
         memory.was_ready |= !blocks;
-        match problems.as_slice() {
-            [] => check.pass(),
-            problems if memory.was_ready => check.note(problems.join("\n    ")),
-            problems => check.fail(problems.join("\n    ")),
+        let (check, text) = (self.checks.add(CHECK), problems.join("\n    "));
+        match (problems.is_empty(), memory.was_ready) {
+            (true, _) => check.pass(),
+            (false, true) => check.note(text),
+            (false, false) => check.fail(text),
         }
+        memory.logged = problems;
     }
 
     /// Reports that no configuration is managed any more.
@@ -251,19 +238,11 @@ fn set(gauges: &Family<ObjectLabels, Gauge>, labels: &ObjectLabels, value: Optio
 }
 
 impl Report {
-    /// Adds the problems of a subject, with their codes.
-    pub(super) fn add(&mut self, subject: &str, problems: &[(&'static str, Problem)], blocks: bool) {
-        self.0.push(Line {
-            subject: subject.to_owned(),
-            problems: problems.iter().map(|(_, problem)| one_line(problem)).collect(),
-            blocks,
-            is_waiting: problems.iter().any(|(code, _)| WAITING.contains(code)),
-        });
-    }
-
-    /// Returns whether another pass is needed soon.
-    pub(super) fn is_waiting(&self) -> bool {
-        self.0.iter().any(|line| line.is_waiting)
+    /// Adds the problems of an object, with their codes.
+    pub(super) fn add(&mut self, problems: &[(&'static str, Problem)], blocks: bool) {
+        self.problems.extend(problems.iter().map(|(_, problem)| one_line(problem)));
+        self.blocks |= blocks;
+        self.is_waiting |= problems.iter().any(|(code, _)| WAITING.contains(code));
     }
 }
 

@@ -426,7 +426,7 @@ async fn reads_a_kind_that_no_guard_needs_only_until_its_entries_are_removed() {
 async fn inspection_finds_every_problem_and_writes_nothing() {
     let server = FakeServer::installed("u1");
     let mut replica = Replica::new(Manage::All, &server, None);
-    let codes = async |replica: &Replica, owner: &Owner| {
+    let codes = async |replica: &Replica| {
         let needs = replica.shared.needs();
         let target = &needs.targets[0];
         let object = Object {
@@ -436,14 +436,12 @@ async fn inspection_finds_every_problem_and_writes_nothing() {
             entries: &target.entries[0],
             client: &server.client(),
             ca: &replica.shared.ca,
-            owner,
         };
         let problems = object.inspect().await.unwrap().problems;
         problems.into_iter().map(|(code, _)| code).collect::<Vec<_>>()
     };
     replica.pass().await;
-    assert_eq!(codes(&replica, &Owner::Uid("u1".to_owned())).await, [""; 0]);
-    assert_eq!(codes(&replica, &Owner::Elsewhere).await, ["owner"]);
+    assert_eq!(codes(&replica).await, [""; 0]);
     let writes = server.writes();
     server.edit(&validating(), |object| {
         object["metadata"]["labels"] = json!({});
@@ -452,16 +450,13 @@ async fn inspection_finds_every_problem_and_writes_nothing() {
         object["webhooks"][0]["failurePolicy"] = json!("Ignore");
         object["webhooks"][0]["rules"] = json!([]);
     });
-    assert_eq!(
-        codes(&replica, &Owner::Unknown).await,
-        ["not-labeled", "ca-bundle", "not-registered", "narrowed"]
-    );
+    assert_eq!(codes(&replica).await, ["not-labeled", "ca-bundle", "not-registered", "narrowed"]);
     server.edit(&validating(), |object| {
         object["webhooks"].as_array_mut().unwrap().push(json!({"name": "x.example.org"}));
     });
-    assert!(codes(&replica, &Owner::Unknown).await.contains(&"foreign-entry"));
+    assert!(codes(&replica).await.contains(&"foreign-entry"));
     *replica.bundle.0.lock().unwrap() = None;
     server.remove(&validating());
-    assert_eq!(codes(&replica, &Owner::Unknown).await, ["not-registered"]);
+    assert_eq!(codes(&replica).await, ["not-registered"]);
     assert_eq!(server.writes(), writes);
 }
