@@ -465,24 +465,6 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn finds_certificates_that_durward_does_not_renew_and_that_expire_soon() {
-        let day = Duration::from_secs(86_400);
-        let validity =
-            Validity { not_before: SystemTime::now() - day * 10, not_after: SystemTime::now() + day };
-        let directory = tempfile::tempdir().unwrap();
-        std::fs::write(directory.path().join("ca.crt"), Authority::new(validity, &[]).unwrap().cert())
-            .unwrap();
-        let text = "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {}}\n\
-            server: {tls: {files: {cert: c, key: k, ca: ca.crt}}}\n";
-        let path = directory.path().join("durward.yaml");
-        let file = File::from_text(&path, text.to_owned(), Purpose::Guards).ok().unwrap();
-        let findings = expiring(&file, &ControlPlanes::snapshot(cluster::Clients::offline())).await;
-        let [Finding { code: "expiry", what, fix, .. }] = findings.as_slice() else { panic!("{findings:?}") };
-        assert!(what.contains("server.tls.files.ca") && what.contains("expires at"), "{what}");
-        assert!(fix.contains("durward certs new"), "{fix}");
-    }
-
-    #[tokio::test]
     async fn finds_policies_of_the_cluster_with_the_name_of_a_policy_of_the_guard() {
         let server = FakeServer::default();
         let named = |name: &str| json!({"metadata": {"name": name}});
