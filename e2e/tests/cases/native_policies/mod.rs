@@ -9,6 +9,7 @@ use e2e::api::Answer;
 use e2e::controlplane::User;
 use e2e::prelude::*;
 
+use super::environment::eventually_ok;
 use super::objects::allow;
 
 /// The key of the guard that protects StatefulSets and PVCs.
@@ -27,6 +28,12 @@ fn is_denied(answer: Answer, purpose: &str, words: &[&str]) -> Result<()> {
         ensure!(answer.message().contains(word), "{} lacks {word:?}: {}", answer.what, answer.message());
     }
     Ok(())
+}
+
+/// Waits until the API server enforces the policy of this purpose: it compiles a policy a moment after it stored it. The request must be a
+/// dry run.
+fn await_denied(send: impl Fn() -> Result<Answer>, purpose: &str) -> Result<()> {
+    eventually_ok("the policy to deny", || is_denied(send()?, purpose, &[]))
 }
 
 /// Expects an allowed request without a warning.

@@ -4,7 +4,7 @@ use e2e::etcd_cluster::pods::{self, Pods};
 use e2e::etcd_cluster::{self, FakeMember};
 use e2e::prelude::*;
 
-use super::{KEYS, is_allowed, is_denied, mallory};
+use super::{KEYS, await_denied, is_allowed, is_denied, mallory};
 use crate::cases::environment::eventually_ok;
 use crate::cases::etcd::environment::{
     Environment, LABEL, Profile, environment, installed, namespace, scratch,
@@ -50,6 +50,7 @@ pub(in crate::cases) fn pods_are_kept(ns: &Namespace<'_>, api: &Api) -> Result<(
         ("activeDeadlineSeconds", json!({"spec": {"activeDeadlineSeconds": 1}})),
     ];
     let way_out = format!("kubectl annotate -n {} pod etcd-0 durward.dev/delete-anyway=etcd-0", ns.name());
+    await_denied(|| api.merge(&format!("{path}?dryRun=All"), &denied[0].1), "etcd-pods")?;
     for (words, change) in &denied {
         is_denied(api.merge(&path, change)?, "etcd-pods", &[words, &way_out])?;
     }
@@ -98,6 +99,7 @@ pub(in crate::cases) fn namespaces_are_kept(cluster: &Cluster, api: &Api) -> Res
     let ns = namespace(cluster, "kept", Profile::Transfer)?;
     let path = format!("/api/v1/namespaces/{}", ns.name());
     let labels = |labels: &Value| json!({"metadata": {"labels": labels}});
+    await_denied(|| api.merge(&format!("{path}?dryRun=All"), &labels(&Value::Null)), "etcd-namespaces")?;
     for after in [json!({LABEL: null}), json!({LABEL: "x"}), Value::Null] {
         let words = [format!("namespace {}: label {LABEL}", ns.name())];
         is_denied(api.merge(&path, &labels(&after))?, "etcd-namespaces", &[&words[0]])?;
@@ -134,6 +136,7 @@ pub(in crate::cases) fn sets_are_kept(cluster: &Cluster, api: &Api) -> Result<()
     let pods = pods::set(&ns, "etcd", 3, |_| {})?;
     let (set, pvc) = (pods.stateful_set_path(), create_pvc(&pods)?);
     let path = |path: &str, more: &str| format!("{path}{more}");
+    await_denied(|| api.delete(&path(&set, "?dryRun=All")), "etcd-sets")?;
     for options in [json!({}), json!({"propagationPolicy": "Foreground"}), json!({"orphanDependents": false})]
     {
         is_denied(

@@ -3,7 +3,7 @@
 use e2e::etcd_cluster::{self, pods};
 use e2e::prelude::*;
 
-use super::{KEYS, is_allowed, is_denied, mallory};
+use super::{KEYS, await_denied, is_allowed, is_denied, mallory};
 use crate::cases::environment::eventually_ok;
 use crate::cases::etcd::environment::{LABEL, Profile, installed, namespace, scratch};
 use crate::cases::objects::allow;
@@ -75,7 +75,7 @@ fn exempt_callers_and_controllers_pass(context: &'static TestContext) -> Result<
     let all = denied(&ns)?;
     let mallory = mallory(cluster, "not-exempt")?;
     for one in &all {
-        is_denied(one.send(&mallory.api)?, one.purpose, &[])?;
+        await_denied(|| one.send(&mallory.api), one.purpose)?;
     }
     for (user, groups) in [
         ("ci-bob", vec!["system:masters"]),
@@ -105,7 +105,7 @@ fn annotations_override_the_policies(context: &'static TestContext) -> Result<()
             let patch = json!({"metadata": {"annotations": annotations}});
             cluster.api().merge(&one.object, &patch)?.succeeded().map(drop)
         };
-        is_denied(one.send(&mallory.api)?, one.purpose, &[])?;
+        await_denied(|| one.send(&mallory.api), one.purpose)?;
         annotate(json!({"durward.dev/delete-anyway": "other"}))?;
         is_denied(one.send(&mallory.api)?, one.purpose, &[])?;
         annotate(json!({"durward.dev/delete-anyway": one.name()}))?;
@@ -136,7 +136,7 @@ fn only_the_verb_overrides_with_overrides_permission(context: &'static TestConte
             json!({"durward.dev/delete-anyway": one.name(), "durward.dev/break-glass": one.name()});
         let patch = json!({"metadata": {"annotations": annotations}});
         cluster.api().merge(&one.object, &patch)?.succeeded()?;
-        is_denied(one.send(&mallory.api)?, one.purpose, &[])?;
+        await_denied(|| one.send(&mallory.api), one.purpose)?;
         eventually_ok("the verb", || is_allowed(one.send(&alice.api)?))?;
         let removed = json!({"durward.dev/delete-anyway": null, "durward.dev/break-glass": null});
         cluster.api().merge(&one.object, &json!({"metadata": {"annotations": removed}}))?.succeeded()?;

@@ -4,8 +4,7 @@ use std::time::Instant;
 
 use e2e::prelude::*;
 
-use super::is_denied;
-use crate::cases::environment::eventually_ok;
+use super::await_denied;
 use crate::cases::etcd::environment::{LABEL, Profile, guards, namespace};
 
 const CONFIGURATION: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/durward";
@@ -34,7 +33,7 @@ pub(in crate::cases) fn policies_are_turned_off(
     let leave = || cluster.api().merge(&path, &json!({"metadata": {"labels": {LABEL: null}}}));
     for propagation in DELETIONS {
         installation.register()?;
-        eventually_ok("the policy to deny", || is_denied(leave()?, "etcd-namespaces", &[]))?;
+        await_denied(&leave, "etcd-namespaces")?;
         let options = json!({"propagationPolicy": propagation});
         cluster.api().delete_with(CONFIGURATION, &options)?.succeeded()?;
         let deleted = Instant::now();
@@ -56,7 +55,7 @@ fn nothing_returns_by_itself(context: &'static TestContext) -> Result<()> {
     let ns = namespace(&cluster, "off", Profile::Transfer)?;
     let path = format!("/api/v1/namespaces/{}?dryRun=All", ns.name());
     let leave = || cluster.api().merge(&path, &json!({"metadata": {"labels": {LABEL: null}}}));
-    eventually_ok("the policy to deny", || is_denied(leave()?, "etcd-namespaces", &[]))?;
+    await_denied(&leave, "etcd-namespaces")?;
     cluster.api().delete(CONFIGURATION)?.succeeded()?;
     let deleted = Instant::now();
     while deleted.elapsed() < Duration::from_secs(300) {
