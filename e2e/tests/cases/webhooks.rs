@@ -226,7 +226,7 @@ fn the_permissions_suffice_for_native_policies(context: &'static TestContext) ->
     cluster.kubectl().run(&delete)?.succeeded().map(drop)
 }
 
-/// A GitOps tool applies the object again and again, with a match condition and an entry of its own.
+/// A tool like Argo CD applies the object again and again, with a match condition and an entry of its own.
 #[e2e::case]
 fn a_gitops_tool_and_durward_do_not_overwrite_each_other(context: &'static TestContext) -> Result<()> {
     let cluster = context.cluster(&options())?;

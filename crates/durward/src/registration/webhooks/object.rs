@@ -168,7 +168,9 @@ impl Object<'_> {
     ) -> Result<Option<Configuration>, Fault> {
         let mut entries = self.entries.to_vec();
         if let Some(trusted) = trusted {
-            entries.iter_mut().for_each(|entry| set_ca_bundle(entry, &trusted.certificates));
+            for entry in &mut entries {
+                set_ca_bundle(entry, &trusted.certificates);
+            }
         }
         let owners = self.owners(found, owner);
         let is_there = |applied: &Value| {

@@ -167,7 +167,9 @@ impl Status {
         let is_validating = webhook_type == WebhookType::Validating;
         let kind = if is_validating { "validating" } else { "mutating" };
         let labels = ObjectLabels { target, kind };
-        state.failures.iter().for_each(|kind| self.count_failure(*kind));
+        for kind in &state.failures {
+            self.count_failure(*kind);
+        }
         self.numbers.writes.inc_by(state.writes);
         let has = |code| state.problems.iter().any(|(found, _)| *found == code);
         let numbers = &self.numbers;
@@ -191,7 +193,9 @@ impl Status {
 
     /// Adds the state of the native policies of an API server.
     pub(super) fn add_native(&self, report: &mut Report, target: &'static str, state: &NativeState) {
-        state.failures.iter().for_each(|kind| self.count_failure(*kind));
+        for kind in &state.failures {
+            self.count_failure(*kind);
+        }
         let count = i64::try_from(state.problems.len()).unwrap_or(i64::MAX);
         self.numbers.native.get_or_create(&TargetLabel { target }).set(count);
         report.add(&state.problems, false);
