@@ -7,8 +7,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use admission::text::truncate;
 use admission::{BoxFuture, Fields, Guard, Request, Ruling, SettlePolicy};
 use guards::WebhookEntry;
+
+/// Longest name of a resource in a message: any caller can write it.
+const MAX_RESOURCE: usize = 63;
 
 /// A guard that is off. It allows every request.
 pub(crate) struct TurnedOff {
@@ -81,7 +85,8 @@ impl Guard for Covered {
             return self.guard.review(request, deadline);
         }
         let (name, operation) = (self.name(), request.operation.as_str());
-        unreviewed(format!("the guard {name} has no rule for {operation} of {}", request.resource.resource))
+        let resource = truncate(&request.resource.resource, MAX_RESOURCE);
+        unreviewed(format!("the guard {name} has no rule for {operation} of {resource}"))
     }
 }
 
