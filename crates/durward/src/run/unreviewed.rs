@@ -129,12 +129,12 @@ mod tests {
     #[tokio::test]
     async fn every_known_guard_that_is_off_allows_with_a_warning() {
         for (name, settled) in settled("CREATE", "pods", "").await {
-            assert_eq!(settled.verdict, "allow", "{name}");
-            let warnings: Vec<&str> = settled.warnings.iter().collect();
             if name == "lxcfs" {
-                assert_eq!((settled.unreviewed(), warnings), (None, vec![]));
+                assert_eq!(settled.unreviewed(), None);
                 continue;
             }
+            assert_eq!(settled.verdict, "allow", "{name}");
+            let warnings: Vec<&str> = settled.warnings.iter().collect();
             let reason = format!("the guard {name} is turned off");
             assert_eq!(settled.unreviewed(), Some(reason.as_str()));
             assert_eq!(warnings, [format!("allowed without a check: {reason}")]);
