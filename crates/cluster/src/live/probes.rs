@@ -117,7 +117,7 @@ fn log_changes(old: &[ClusterHealth], new: &[ClusterHealth]) {
         match &health.failure {
             None => tracing::info!(cluster, "cluster can be read again"),
             Some(cause) => {
-                tracing::warn!(cluster, cause = cause.code, "cluster cannot be read: {}", cause.text)
+                tracing::warn!(cluster, cause = cause.code, "cluster cannot be read: {}", cause.text);
             }
         }
     }

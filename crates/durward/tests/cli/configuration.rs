@@ -69,7 +69,7 @@ fn reports_files_that_are_not_a_configuration() {
         ),
         (
             "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {}}\nserver: {tls: {clientAuth: {mode: request}}}\n",
-            "server.tls.clientAuth.mode: invalid value \"request\": did you mean require?",
+            "server.tls.clientAuth.mode: invalid value \"request\"\n    must be one of: none, require",
         ),
         (
             "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {}}\nserver: {bindAddress: '127.0.0.1:80', metricsBindAddress: '127.0.0.1:80'}\n",
