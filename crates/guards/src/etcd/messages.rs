@@ -63,7 +63,6 @@ pub(super) enum ReasonCode {
     /// Example: cannot delete PVC db/data-etcd-1: it holds the data of etcd member etcd-1
     Related,
     /// The deletion of another pod of the etcd cluster was allowed a moment ago.
-    /// Example: cannot delete pod db/etcd-1: the deletion of etcd-2 was allowed a moment ago, and members are deleted one at a time
     Reserved,
     /// The owner does not create the pod again, and the other members would keep counting this member.
     /// Example: cannot delete pod db/etcd-1: its owner does not create its pod again, and the other member would be 1 of 2 forever
