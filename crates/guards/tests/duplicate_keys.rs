@@ -18,7 +18,7 @@ fn ruled(guard: &dyn Guard, body: &str) -> Ruling {
 /// Returns the smallest section with which the guard reviews a pod named web.
 fn section(guard: &str) -> &'static str {
     match guard {
-        "etcd" => "autodetect: true\nclusters: [{namespace: shop}]",
+        "etcd" => "clusters: [{namespace: shop, selector: app=etcd}]",
         "resources" => "policies: [tests/strangers/policies.yaml]",
         _ => "{}",
     }
@@ -52,7 +52,7 @@ fn no_guard_treats_a_duplicate_key_as_a_missing_field() {
         r#""metadata":{"name":"web","uid":"u","annotations":{"durward.dev/lxcfs":"enabled"},"annotations":null}"#,
         r#""metadata":{"name":"web","uid":"u","labels":{},"annotations":{"durward.dev/lxcfs":"enabled"},"labels":{}}"#,
     ];
-    const ONCE: &str = r#""metadata":{"name":"web","uid":"u","annotations":{"durward.dev/lxcfs":"enabled"}}"#;
+    const ONCE: &str = r#""metadata":{"name":"web","uid":"u","labels":{"app":"etcd"},"annotations":{"durward.dev/lxcfs":"enabled"}}"#;
     let offline = Clients::offline();
     for kind in GUARD_KINDS {
         let section = config::parse("-", section(kind.name())).unwrap();

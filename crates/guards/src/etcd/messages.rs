@@ -60,7 +60,6 @@ pub(super) enum ReasonCode {
     /// The etcd cluster has no quorum, and this member still answers.
     QuorumLost,
     /// The deletion of another pod of the etcd cluster was allowed a moment ago.
-    /// Example: cannot delete pod db/etcd-1: the deletion of etcd-2 was allowed a moment ago, and members are deleted one at a time
     Reserved,
     /// The owner does not create the pod again, and the other members would keep counting this member.
     /// Example: cannot delete pod db/etcd-1: its owner does not create its pod again, and the other member would be 1 of 2 forever

@@ -295,10 +295,8 @@ fn a_removal_that_is_denied_later_blocks_others_for_105_seconds(context: &'stati
                 ensure!(!attempt.is_allowed(), "the PDB allowed it");
             }
             let attempt = dry_run(&pods, other.name())?;
-            Ok(match attempt.is_allowed() {
-                true => Poll::Ready(began.elapsed()),
-                false => Poll::Pending(attempt.describe()),
-            })
+            let blocked = began.elapsed();
+            Ok(if attempt.is_allowed() { Poll::Ready(blocked) } else { Poll::Pending(attempt.describe()) })
         })?;
         let limits = Duration::from_secs(least)..Duration::from_secs(most);
         ensure!(limits.contains(&blocked), "the other member waited {blocked:?} after {tries} tries");

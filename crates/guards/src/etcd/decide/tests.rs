@@ -285,10 +285,7 @@ impl Any {
         let foreign = self.members.iter().filter(answers).filter(|problem| is_other(problem)).count();
         let own = self.members.iter().filter(answers).count() + twins - foreign;
         let all = self.members.len() + twins;
-        match is_other(&target) {
-            true => own * 2 > all,
-            false => answers(&&target) && foreign * 2 > all,
-        }
+        if is_other(&target) { own * 2 > all } else { answers(&&target) && foreign * 2 > all }
     }
 
     /// Whether this member is known to be healthy.

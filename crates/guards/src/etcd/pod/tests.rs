@@ -149,7 +149,7 @@ fn only_a_persistent_volume_keeps_data() {
 }
 
 #[test]
-fn autodetects_containers_by_program_or_image() {
+fn containers_of_etcd_are_recognized_by_program_or_image() {
     for (container, expected) in [
         (json!({"image": "registry.k8s.io/etcd:3.5.16-0"}), true),
         (json!({"image": "etcd@sha256:00"}), true),
