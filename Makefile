@@ -11,6 +11,7 @@ SHELL := bash
 CARGO_DENY := 0.20.2
 MDBOOK := 0.5.4
 FUZZ_SECONDS ?= 60
+NIGHTLY ?= nightly
 # Some tests wait for processes, so one more than the two processors is fastest.
 TEST_THREADS ?= 3
 
@@ -65,7 +66,7 @@ bench-instructions: ## Count instructions, and fail if a step needs 5 % more tha
 	cargo run -q --release -p durward-bench -- instructions $(UPDATE)
 
 fuzz: ## All fuzz targets, FUZZ_SECONDS each; TARGET=name runs one (also needs nightly Rust)
-	@cargo +nightly --version >/dev/null 2>&1 || { echo "fuzz: no nightly toolchain: rustup toolchain install nightly"; exit 1; }
+	@cargo +$(NIGHTLY) --version >/dev/null 2>&1 || { echo "fuzz: no nightly toolchain: rustup toolchain install $(NIGHTLY)"; exit 1; }
 	@command -v cargo-fuzz >/dev/null || { echo "fuzz: installing cargo-fuzz"; cargo install cargo-fuzz --locked; }
 	for target in $(or $(TARGET),envelope reviews injection expression policy object custom_resource schema convert); do \
 	  mkdir -p fuzz/corpus/$$target; \
@@ -74,7 +75,7 @@ fuzz: ## All fuzz targets, FUZZ_SECONDS each; TARGET=name runs one (also needs n
 	    envelope | injection) seeds=crates/guards/src/lxcfs/cases; options=-dict=fuzz/pods.dict ;; \
 	    *) seeds=crates/policy/tests/data; options=-max_len=16384 ;; \
 	  esac; \
-	  cargo +nightly fuzz run $$target -s none fuzz/corpus/$$target $$seeds -- $$options -max_total_time=$(FUZZ_SECONDS); \
+	  cargo +$(NIGHTLY) fuzz run $$target -s none fuzz/corpus/$$target $$seeds -- $$options -max_total_time=$(FUZZ_SECONDS); \
 	done
 
 mutate: ## Apply small bugs (mutants/) one by one; a test must fail for each. MUTANT=text selects by name

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Publishes the files of scripts/dist.sh. Only .github/workflows/release.yaml runs it, with IMAGES as for scripts/dist.sh.
 #
-#   scripts/release.sh tag           fail if the tag does not name the version
+#   scripts/release.sh tag           fail if the tag does not name the version, or if its commit is not on main
 #   scripts/release.sh images DIR    push the images of DIR, and sign them
 #   scripts/release.sh publish DIR   sign the checksums, and create the release with all files
 #
@@ -15,6 +15,7 @@ version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"$/\1/p' Car
 
 tag() {
   [ "$GITHUB_REF_NAME" = "v$version" ] || fail "the tag is $GITHUB_REF_NAME, but the version in Cargo.toml is $version"
+  git merge-base --is-ancestor "$GITHUB_SHA" origin/main || fail "the commit $GITHUB_SHA of the tag is not on main"
 }
 
 # images DIR: images.txt has a line for each image by digest: for all architectures, and for one.

@@ -48,7 +48,6 @@ const PURPOSES: &[(&str, &str)] = &[
     ("k8s-openapi", "types of Kubernetes objects"),
     ("kube-client", "kubeconfigs and requests to API servers"),
     ("kube-core", "selectors and requests of the Kubernetes API"),
-    ("object", "checks of libraries that LXCFS loads"),
     ("pest", "kube-client depends on it"),
     ("prometheus-client", "metrics"),
     ("prost", "gRPC of the kubelet"),

@@ -16,9 +16,9 @@ const OURS: [(&str, &str, &str); 10] = [
     ("make bench-instructions", HERE, "fn instructions_are_compared"),
     ("make dist dist-check", "Makefile", "\tIMAGES= scripts/dist.sh\n"),
     ("make advisories", HERE, "fn advisories_are_checked"),
-    ("make fuzz FUZZ_SECONDS=1200", HERE, "fn every_fuzz_target_is_run"),
+    ("make fuzz FUZZ_SECONDS=1200 NIGHTLY=nightly-2026-05-20", HERE, "fn every_fuzz_target_is_run"),
     ("scripts/dist.sh index dist", HERE, "fn a_release_has_the_images_of_both_architectures"),
-    ("scripts/release.sh tag", HERE, "fn a_tag_that_is_not_the_version_is_refused"),
+    ("scripts/release.sh tag", HERE, "fn a_tag_that_is_not_the_version_or_not_on_main_is_refused"),
     ("scripts/release.sh images dist", HERE, "fn images_are_pushed_and_signed_by_digest"),
     ("scripts/release.sh publish dist", HERE, "fn the_release_contains_the_signature_of_the_checksums"),
 ];
@@ -26,7 +26,7 @@ const OURS: [(&str, &str, &str); 10] = [
 /// Commands of other programs.
 const OTHERS: [&str; 2] = [
     "git config --global --add safe.directory \"$GITHUB_WORKSPACE\"",
-    "rustup toolchain install nightly --profile minimal",
+    "rustup toolchain install nightly-2026-05-20 --profile minimal",
 ];
 
 const HERE: &str = "lint/tests/workflows.rs";
@@ -83,6 +83,44 @@ fn actions_and_containers_are_pinned_and_tokens_are_not_kept() {
     }
 }
 
+/// A release is built only from a commit whose tests pass, and published only with the environment's approval.
+#[test]
+fn a_release_needs_green_tests_and_the_environment() {
+    let text = fs::read_to_string(root().join(".github/workflows/release.yaml")).unwrap();
+    let job = |name: &str| {
+        let start = text.find(&format!("\n  {name}:\n")).unwrap() + 1;
+        let end = text[start..].find("\n\n").map_or(text.len(), |length| start + length);
+        &text[start..end]
+    };
+    assert!(job("test").contains("- run: scripts/release.sh tag\n    - run: make test"));
+    assert!(job("build").contains("\n    needs: test\n"));
+    assert!(
+        job("publish").contains("\n    needs: build\n")
+            && job("publish").contains("\n    environment: release\n")
+    );
+}
+
+/// Dependabot has the directory of each Go module and of each workspace of Rust.
+#[test]
+fn dependabot_reads_every_module() {
+    let text = fs::read_to_string(root().join(".github/dependabot.yml")).unwrap();
+    let output = Command::new("git")
+        .args(["ls-files", "*go.mod", "*Cargo.lock"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    for file in String::from_utf8(output.stdout).unwrap().lines() {
+        let directory = Path::new(file).parent().unwrap().display().to_string();
+        let parent = Path::new(&directory).parent().map(|parent| format!("/{}/*", parent.display()));
+        let is_listed =
+            |entry: &str| text.contains(&format!("{entry},")) || text.contains(&format!("{entry}]"));
+        assert!(
+            is_listed(&format!("/{directory}")) || parent.is_some_and(|parent| is_listed(&parent)),
+            "{file}"
+        );
+    }
+}
+
 #[test]
 fn advisories_are_checked() {
     let programs = Programs::new("advisories");
@@ -115,14 +153,14 @@ fn every_fuzz_target_is_run() {
     let programs = Programs::new("fuzz");
     programs.add("cargo", "");
     programs.add("cargo-fuzz", "");
-    programs.run("make", &["fuzz", "FUZZ_SECONDS=1200"]);
+    programs.run("make", &["fuzz", "FUZZ_SECONDS=1200", "NIGHTLY=nightly-2026-05-20"]);
     let calls = programs.calls();
     let manifest = fs::read_to_string(root().join("fuzz/Cargo.toml")).unwrap();
     let targets: Vec<&str> =
         manifest.split("[[bin]]\nname = \"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
     assert!(targets.len() > 1, "{targets:?}");
     for target in targets {
-        let run = format!("cargo +nightly fuzz run {target} ");
+        let run = format!("cargo +nightly-2026-05-20 fuzz run {target} ");
         let is_run = |call: &String| call.starts_with(&run) && call.ends_with(" -max_total_time=1200");
         assert!(calls.iter().any(is_run), "{target} is not run: {calls:?}");
     }
@@ -166,12 +204,17 @@ fn a_release_has_the_images_of_both_architectures() {
 }
 
 #[test]
-fn a_tag_that_is_not_the_version_is_refused() {
+fn a_tag_that_is_not_the_version_or_not_on_main_is_refused() {
     let programs = Programs::new("tag");
-    let tag = |tag: String| {
-        programs.command("scripts/release.sh", &["tag"]).env("GITHUB_REF_NAME", tag).output().unwrap()
+    programs.add("git", "[ \"$*\" = 'merge-base --is-ancestor on-main origin/main' ]");
+    let run = |tag: String, commit: &str| {
+        let mut command = programs.command("scripts/release.sh", &["tag"]);
+        command.env("GITHUB_REF_NAME", tag).env("GITHUB_SHA", commit).output().unwrap()
     };
+    let tag = |tag: String| run(tag, "on-main");
     assert!(tag(format!("v{VERSION}")).status.success());
+    let output = run(format!("v{VERSION}"), "elsewhere");
+    assert!(!output.status.success() && text(&output).contains("elsewhere of the tag is not on main"));
     for other in ["v0.0.0".to_owned(), VERSION.to_owned(), format!("v{VERSION}-rc.1")] {
         let output = tag(other);
         assert!(!output.status.success() && text(&output).contains(VERSION), "{output:?}");

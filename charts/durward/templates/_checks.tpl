@@ -33,6 +33,9 @@
 {{- fail (printf "config.server.%s: %s does not work in a pod, because only root can bind ports below 1024: use %s; the port of the Service is config.server.webhookConfiguration.service.port" $key $address $default) -}}
 {{- end -}}
 {{- end -}}
+{{- if and .Values.lxcfs.enabled (hasKey .Values.lxcfs "library") -}}
+{{- fail "lxcfs.library was removed: to upgrade LXCFS, drain the node, then delete its pod of LXCFS" -}}
+{{- end -}}
 {{- if and .Values.networkPolicy.enabled .Values.networkPolicy.egress.enabled (not .Values.networkPolicy.apiServers) -}}
 {{- fail "networkPolicy.egress.enabled needs networkPolicy.apiServers: without the addresses of the API servers, Durward can't reach them" -}}
 {{- end -}}

@@ -13,6 +13,11 @@ app.kubernetes.io/name: durward
 app.kubernetes.io/component: server
 {{- end -}}
 
+{{/* The namespace of LXCFS and its agents, or nothing without them. `helm upgrade --reuse-values` from an older chart has no value. */}}
+{{- define "durward.lxcfsNamespace" -}}
+{{- if or .Values.lxcfs.enabled .Values.node.label.enabled .Values.node.devicePlugin.enabled }}{{ .Values.lxcfs.namespace | default "durward-lxcfs" }}{{ end -}}
+{{- end -}}
+
 {{/* An image. Argument: list of the root, the image's values, and the path of these values. */}}
 {{- define "durward.image" -}}
 {{- $image := index . 1 -}}

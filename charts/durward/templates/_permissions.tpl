@@ -150,11 +150,7 @@ compares both for the configurations in ci/.
 {{- end -}}
 
 {{- if hasKey $guards "lxcfs" -}}
-{{- $lxcfs := $guards.lxcfs | default dict -}}
-{{- $isNamespaceLabel := eq (include "durward.at" (list $lxcfs "optIn.namespaceLabel" "true")) "true" -}}
-{{- if or (ne ($lxcfs.mountMethod | default "hostPath") "devicePlugin") $isNamespaceLabel -}}
 {{- $cluster = append $cluster (include "durward.rule" (list "" "namespaces" (list "get" "list" "watch")) | fromJson) -}}
-{{- end -}}
 {{- end -}}
 
 {{- if hasKey $guards "resources" -}}

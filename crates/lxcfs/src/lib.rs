@@ -9,6 +9,7 @@ mod settings;
 pub use file::{FileScope, LxcfsFile, VOLUME_PREFIX, rejection};
 pub use settings::{
     GUARD_KEYS, MountMethod, NodeAffinity, NodeSettings, read_files, read_mount_method, read_path,
+    refuse_removed,
 };
 
 /// The label of a node on which LXCFS serves every configured file; its value is `true`.

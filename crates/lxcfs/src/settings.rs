@@ -10,8 +10,7 @@ use crate::file::{LxcfsFile, rejection};
 const DEFAULT_PATH: &str = "/var/lib/lxcfs";
 
 /// The keys of the section that only the guard reads. An agent that meets another key reports it as unknown.
-pub const GUARD_KEYS: [&str; 10] = [
-    "optIn",
+pub const GUARD_KEYS: [&str; 9] = [
     "includeInitContainers",
     "onlyLimitedContainers",
     "runtimeClasses",
@@ -73,6 +72,7 @@ impl Default for NodeSettings {
 impl NodeSettings {
     /// Reads the keys of the guard's section that hold on nodes.
     pub fn read(section: &mut Section<'_>) -> Self {
+        refuse_removed(section);
         let (files, root) = (read_files(section), read_path(section));
         let (mount_method, node_affinity) = read_mount_method(section);
         Self {
@@ -82,6 +82,13 @@ impl NodeSettings {
             is_device_wanted: mount_method != MountMethod::HostPath,
         }
     }
+}
+
+/// Refuses keys of earlier releases.
+pub fn refuse_removed(section: &mut Section<'_>) {
+    let next =
+        "all opt-ins count; to leave pods or namespaces out, set durward.dev/lxcfs=disabled, or exempt them";
+    section.removed("optIn", next);
 }
 
 /// Reads `files`.

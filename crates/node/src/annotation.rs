@@ -10,25 +10,15 @@ use lxcfs::NodeSettings;
 use serde::{Deserialize, Serialize};
 
 use super::probe::ProbeResult;
-use super::process::Process;
 
 /// The state of LXCFS on a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeAnnotation {
-    /// The version of LXCFS, if it is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub version: Option<String>,
     /// The directory where LXCFS is mounted.
     pub root: String,
     /// The word of each file's [`FileState`](super::FileState).
     pub files: BTreeMap<String, String>,
-    /// The options of LXCFS that decide what pods see; none if its process was not found.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub options: Option<Vec<String>>,
-    /// The library on the disk: `loaded`, `loading`, or why LXCFS has not loaded it; none if there is no such file.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub library: Option<String>,
     /// The time of the last update (RFC 3339). The annotation is renewed every few minutes, so an old time means that the agent
     /// does not run.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -36,7 +26,7 @@ pub struct NodeAnnotation {
 }
 
 impl NodeAnnotation {
-    /// Creates a report with root and files only.
+    /// Creates a report without a time.
     pub fn new(result: &ProbeResult, settings: &NodeSettings) -> Self {
         let files = result.files.iter();
         Self {
@@ -44,11 +34,6 @@ impl NodeAnnotation {
             files: files.map(|(file, state)| (file.name().to_owned(), state.word().to_owned())).collect(),
             ..Self::default()
         }
-    }
-
-    /// Adds the options of the LXCFS process.
-    pub fn set_options(&mut self, process: &Process) {
-        self.options = Some(process.options.iter().map(|&option| option.to_owned()).collect());
     }
 
     /// Returns the text of the annotation, with this time.
@@ -77,13 +62,12 @@ mod tests {
     #[test]
     fn writes_and_reads_the_annotation() {
         let files = vec![(LxcfsFile::Meminfo, FileState::Served), (LxcfsFile::Loadavg, FileState::Missing)];
-        let mut report = NodeAnnotation::new(&ProbeResult { files, mount: None }, &NodeSettings::default());
-        report.version = Some("5.0.3".to_owned());
+        let report = NodeAnnotation::new(&ProbeResult { files, mount: None }, &NodeSettings::default());
         let now = SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_219_200_700);
         let text = report.to_text(now);
         assert_eq!(
             text,
-            r#"{"version":"5.0.3","root":"/var/lib/lxcfs","files":{"loadavg":"missing","meminfo":"served"},"time":"2026-11-21T00:00:00Z"}"#
+            r#"{"root":"/var/lib/lxcfs","files":{"loadavg":"missing","meminfo":"served"},"time":"2026-11-21T00:00:00Z"}"#
         );
         let read: NodeAnnotation = serde_json::from_str(&text).unwrap();
         assert_eq!(read.age(now + Duration::from_secs(60)), Some(Duration::from_millis(60_700)));

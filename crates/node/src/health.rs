@@ -16,7 +16,7 @@ use super::settings::NodeConfig;
 /// Flags of probes that only tests set.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ProbeFlags {
-    /// Directory with mounts and processes, for tests
+    /// Directory with the table of mounts, for tests
     #[arg(long, value_name = "DIR", default_value = "/proc", hide = true)]
     pub(crate) proc: PathBuf,
     /// Milliseconds between two probes, for tests

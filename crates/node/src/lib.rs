@@ -1,8 +1,8 @@
 //! Agents that run on each LXCFS node, and the checks that `durward doctor lxcfs` shares with them.
 //!
-//! The lxcfs guard promises files to pods. [`label`] reports on the Node whether LXCFS serves those files, and makes LXCFS load
-//! a new library. [`device_plugin`] offers the files to the kubelet as an extended resource. Both [`probe`] the files as a pod
-//! would read them. Neither mounts, starts or stops LXCFS.
+//! The lxcfs guard promises files to pods. [`label`] reports on the Node whether LXCFS serves those files. [`device_plugin`] offers the
+//! files to the kubelet as an extended resource. Both [`probe`] the files as a pod would read them, and look at no process. Neither
+//! mounts, starts or stops LXCFS.
 //!
 //! The commands return exit code 0 after SIGTERM or SIGINT, 1 if the label of the Node may be wrong, and bad input as problems.
 
@@ -10,18 +10,13 @@ mod annotation;
 pub mod device_plugin;
 mod health;
 pub mod label;
-mod library;
 mod log;
 mod mount;
 mod probe;
-mod process;
 mod runtime;
 mod settings;
-mod version;
 
 pub use annotation::NodeAnnotation;
 pub use mount::Mount;
 pub use probe::{FileState, ProbeResult, Prober};
-pub use process::{PID_FILE, Process, find_process, runs_elsewhere};
 pub use settings::{NodeConfig, read_settings};
-pub use version::lxcfs_version;

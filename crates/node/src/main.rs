@@ -16,9 +16,9 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Node agent: label nodes where LXCFS works; reload its library
+    /// Node agent: label nodes where LXCFS works
     #[command(
-        after_help = "Example:\n  durward-node label --config durward.yaml --node $NODE_NAME --library /var/lib/lxcfs-library/liblxcfs.so\n\nReads guards.lxcfs: lxcfsPath, files and nodeAffinity. On SIGTERM, label and annotation stay on the Node, because LXCFS keeps running. The annotation contains the time of its last update."
+        after_help = "Example:\n  durward-node label --config durward.yaml --node $NODE_NAME\n\nReads guards.lxcfs: lxcfsPath, files and nodeAffinity. On SIGTERM, label and annotation stay on the Node, because LXCFS keeps running. The annotation contains the time of its last update."
     )]
     Label(label::Args),
     /// Node agent: kubelet device plugin for LXCFS files

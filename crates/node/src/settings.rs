@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn reads_only_the_section_of_the_lxcfs_guard() {
-        let text = "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nserver: {listen: nonsense}\nguards: {etcd: {}, lxcfs: {lxcfsPath: /l, optIn: nonsense}}\n";
+        let text = "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nserver: {listen: nonsense}\nguards: {etcd: {}, lxcfs: {lxcfsPath: /l, mode: nonsense}}\n";
         assert_eq!(read_settings(Path::new("durward.yaml"), text).unwrap().root, "/l");
         let text = "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {rot: /l}}\n";
         let problems = read_settings(Path::new("durward.yaml"), text).unwrap_err();

@@ -14,7 +14,7 @@ const ANNOTATION: &str = "durward.dev/lxcfs-node";
 fn stolen_token(context: &TestContext, cluster: &Cluster, node: Option<&str>) -> Result<Api> {
     let mut config: Value = serde_json::from_slice(&std::fs::read(cluster.kubectl().kubeconfig())?)?;
     let user = config["users"][0]["user"].as_object_mut().context("a kubeconfig without a user")?;
-    user.insert("as".to_owned(), "system:serviceaccount:durward-system:durward-lxcfs".into());
+    user.insert("as".to_owned(), "system:serviceaccount:durward-lxcfs:durward-lxcfs".into());
     let extra = node.map(|node| json!({"authentication.kubernetes.io/node-name": [node]}));
     user.insert("as-user-extra".to_owned(), extra.unwrap_or_else(|| json!({})));
     context.api(&config)

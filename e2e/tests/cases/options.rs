@@ -3,9 +3,7 @@
 use e2e::prelude::*;
 use rustix::process::Signal;
 
-use super::environment::{
-    DEFAULTS, OPT_IN, OPTED_IN, await_injection, eventually_ok, opted_in, reviews, scratch,
-};
+use super::environment::{DEFAULTS, await_injection, eventually_ok, opted_in, reviews, scratch};
 use super::files::{DEFAULT_FILES, LxcfsChecks as _, STATUS, check_mounts};
 
 /// Checks the mounts of every init container, including native sidecars.
@@ -57,32 +55,28 @@ fn audit_mode_changes_nothing_and_warns(context: &'static TestContext) -> Result
 }
 
 #[e2e::case]
-fn webhooks_follow_the_selector_and_the_opt_in_options(context: &'static TestContext) -> Result<()> {
+fn webhooks_follow_the_selector(context: &'static TestContext) -> Result<()> {
     let cluster = context.cluster(&scratch())?;
-    let guards = "  lxcfs:\n    optIn: {annotation: true, label: false, namespaceLabel: false}\n    \
+    let guards = "  lxcfs:\n    \
         webhook: {namespaceSelector: {matchExpressions: [{key: tier, operator: NotIn, values: [system]}]}}";
     let (mut installation, durward) = Installation::start(context, &cluster, guards, "durward-narrow")?;
     let (shop, system) =
         (cluster.namespace("shop")?, cluster.labelled_namespace("shop", &[("tier", "system")])?);
-    let opted_in_namespace = cluster.labelled_namespace("asking", &OPTED_IN)?;
     await_injection(&shop)?;
 
     let before = reviews(&durward)?;
     opted_in(&system, "not-selected").is_admitted()?.untouched()?;
-    shop.pod("labelled").labelled(OPT_IN, "enabled").is_admitted()?.untouched()?;
-    opted_in_namespace.pod("silent").is_admitted()?.untouched()?;
     let count = reviews(&durward)? - before;
     ensure!(count < 0.5, "{count} pods were reviewed that the webhooks exclude");
-    opted_in(&opted_in_namespace, "annotated").is_admitted()?.with_files(&DEFAULT_FILES)?;
+    opted_in(&shop, "annotated").is_admitted()?.with_files(&DEFAULT_FILES)?;
     ensure!((reviews(&durward)? - before - 1.0).abs() < 0.5, "the pod that opts in was not reviewed once");
 
-    // The same pods are reviewed with the default webhook configuration, so the options above excluded them.
+    // The same pod is reviewed with the default webhook configuration, so the selector above excluded it.
     installation.configure(DEFAULTS)?;
     durward.signal(Signal::HUP)?;
     installation.register()?;
     eventually_ok("the wider webhooks to be used", || {
-        opted_in_namespace.pod("probe").as_dry_run().is_admitted()?.with_files(&DEFAULT_FILES)
+        opted_in(&system, "probe").as_dry_run().is_admitted()?.with_files(&DEFAULT_FILES)
     })?;
-    opted_in(&system, "selected").is_admitted()?.with_files(&DEFAULT_FILES)?;
-    shop.pod("labelled-too").labelled(OPT_IN, "enabled").is_admitted()?.with_files(&DEFAULT_FILES).map(drop)
+    opted_in(&system, "selected").is_admitted()?.with_files(&DEFAULT_FILES).map(drop)
 }

@@ -3,7 +3,7 @@
 use e2e::prelude::*;
 use e2e::third_party::Webhook;
 
-use super::environment::{eventually_ok, opted_in, shared};
+use super::environment::{OLD_OPT_IN, eventually_ok, opted_in, shared};
 use super::files::{DEFAULT_FILES, LxcfsChecks as _};
 use crate::cases::objects::contains_all;
 
@@ -43,4 +43,52 @@ fn a_container_that_another_webhook_adds_later_gets_files(context: &'static Test
         .collect();
     ensure!(names == ["app", "proxy"], "the containers are {names:?}");
     Ok(())
+}
+
+/// Adds a file as crazytaxii's injector does, without a look at the mounts of the pod.
+fn add_meminfo_again(request: &Value) -> Vec<Value> {
+    let spec = &request["object"]["spec"];
+    let path = "/proc/meminfo";
+    let volume = json!({"name": "lxcfs-proc-meminfo", "hostPath": {"path": format!("/var/lib/lxcfs{path}")}});
+    let mount = json!({"name": "lxcfs-proc-meminfo", "mountPath": path});
+    let add = |list: &Value, to: &str, value: Value| {
+        let (path, value) =
+            if list.is_array() { (format!("{to}/-"), value) } else { (to.to_owned(), json!([value])) };
+        json!({"op": "add", "path": path, "value": value})
+    };
+    vec![
+        add(&spec["volumes"], "/spec/volumes", volume),
+        add(&spec["containers"][0]["volumeMounts"], "/spec/containers/0/volumeMounts", mount),
+    ]
+}
+
+#[e2e::case]
+fn with_an_older_injector_pods_are_rejected_and_the_doctor_names_it(
+    context: &'static TestContext,
+) -> Result<()> {
+    const OLDER: &str = "lxcfs-sidecar-injector-cfg";
+    let fixture = shared(context)?;
+    let shop = fixture.cluster.labelled_namespace("shop", &[("foreign", "injector")])?;
+    let injector = Webhook::start([127, 0, 0, 1], &[], add_meminfo_again)?;
+    let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+    let registration = injector.registration(OLDER, ("foreign", "injector"));
+    fixture.cluster.api().create(path, &registration)?.succeeded()?;
+    eventually_ok("the API server to call both injectors", || {
+        let pod = shop.pod("web").annotated(OLD_OPT_IN, "true").as_dry_run();
+        pod.is_denied_with("mountPath: Invalid value: \"/proc/meminfo\": must be unique")
+    })?;
+
+    let kubectl = fixture.cluster.kubectl();
+    let admin = kubectl.kubeconfig().display().to_string();
+    let output = Durward::command(context, &["doctor", "lxcfs", "--kubeconfig", &admin])?;
+    output.exited_with(1)?;
+    contains_all(
+        &output.stdout,
+        &["another injector is registered", &format!("delete mutatingwebhookconfiguration {OLDER}")],
+    )?;
+    kubectl.run(&["delete", "mutatingwebhookconfiguration", OLDER])?.succeeded()?;
+    eventually_ok("a pod with the older annotation to be admitted", || {
+        shop.pod("web").annotated(OLD_OPT_IN, "true").as_dry_run().is_admitted()?.with_files(&DEFAULT_FILES)
+    })
+    .map(drop)
 }

@@ -94,14 +94,14 @@ fn shows_pods_of_a_daemon_set_as_their_controller_creates_them() {
 }
 
 #[test]
-fn shows_the_device_without_reading_a_namespace() {
+fn shows_the_device() {
     let dir = TestDir::new();
-    let guards = "lxcfs: {mountMethod: devicePlugin, optIn: {namespaceLabel: false}}";
+    let guards = "lxcfs: {mountMethod: devicePlugin}";
     dir.write(
         "durward.yaml",
         &format!("apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {{{guards}}}\n"),
     );
-    let run = durward_in(dir.path(), &["inject", "--config", "durward.yaml"], POD);
+    let run = durward_in(dir.path(), &["inject", "--config", "durward.yaml", "--namespace-labels", ""], POD);
     assert_eq!(run.code, 0, "{}", run.err);
     let pod = run.json();
     let one = serde_json::json!({"durward.dev/lxcfs": "1"});

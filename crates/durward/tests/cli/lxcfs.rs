@@ -1,7 +1,7 @@
 //! `doctor lxcfs` with a recorded cluster and with local files, and the test files of the node agents.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -57,7 +57,7 @@ pub(crate) fn remove(root: &Path, path: &str) {
 
 fn served() -> Value {
     json!({
-        "version": "5.0.3", "root": "/var/lib/lxcfs", "options": ["cfs"],
+        "root": "/var/lib/lxcfs",
         "files": {
             "cpuinfo": "served", "meminfo": "served", "diskstats": "served", "stat": "served", "swaps": "served",
             "uptime": "served", "loadavg": "served", "slabinfo": "served", "online": "served",
@@ -99,6 +99,11 @@ fn pods(node: &str) -> Vec<Value> {
 
 /// Runs `doctor lxcfs` on a snapshot of these nodes and pods.
 fn doctor(lxcfs: &str, nodes: &[Value], pods: &[Value], more: &[&str]) -> Run {
+    doctor_with(lxcfs, nodes, pods, None, more)
+}
+
+/// Runs it on a snapshot that also has a MutatingWebhookConfiguration of this name.
+fn doctor_with(lxcfs: &str, nodes: &[Value], pods: &[Value], injector: Option<&str>, more: &[&str]) -> Run {
     let dir = TestDir::new();
     dir.configure(&format!("  lxcfs: {{{lxcfs}}}\n"));
     let list = |kind: &str, items: &[Value]| {
@@ -111,6 +116,15 @@ fn doctor(lxcfs: &str, nodes: &[Value], pods: &[Value], more: &[&str]) -> Run {
     );
     dir.write("cluster/here/core_v1_nodes.json", &list("NodeList", nodes));
     dir.write("cluster/here/core_v1_pods.json", &list("PodList", pods));
+    if let Some(name) = injector {
+        let configuration = json!({"metadata": {"name": name, "uid": name}});
+        let file = "cluster/here/admissionregistration.k8s.io_v1_mutatingwebhookconfigurations.json";
+        dir.write(
+            file,
+            &list("MutatingWebhookConfigurationList", &[configuration])
+                .replace("\"v1\"", "\"admissionregistration.k8s.io/v1\""),
+        );
+    }
     dir.run(&[&["doctor", "lxcfs", "--config", "durward.yaml", "--snapshot", "cluster"], more].concat())
 }
 
@@ -121,9 +135,9 @@ fn reports_healthy_nodes_with_the_values_that_pods_read() {
     assert_eq!(
         run.out,
         "1 of 1 nodes serve all files\n\n\
-         n1  serves  LXCFS 5.0.3, containerd://1.6.20, label, 1000 devices\n  \
+         n1  serves  containerd://1.6.20, label, 1000 devices\n  \
          meminfo, swaps: the container's memory limit\n  \
-         cpuinfo, stat: as many CPUs as the CPU limit, rounded up\n  \
+         cpuinfo, stat: as many CPUs as the CPU limit, rounded up, if LXCFS runs with --enable-cfs, otherwise all CPUs of the node\n  \
          uptime: the container's age\n\
          no problems found\n"
     );
@@ -172,9 +186,6 @@ fn reports_each_problem_with_its_own_code() {
             vec!["n1 files", "n1 label"],
         ),
         (both, with(|report| report["files"]["loadavg"] = "missing".into()), pods("n1"), vec![]),
-        (both, with(|report| report["library"] = "it is truncated".into()), pods("n1"), vec!["n1 library"]),
-        (both, with(|report| report["library"] = "loaded".into()), pods("n1"), vec![]),
-        (both, with(|report| report["library"] = "loading".into()), pods("n1"), vec![]),
         ("lxcfsPath: /opt/lxcfs", healthy_node("n1"), pods("n1"), vec!["n1 path", "n1 label"]),
         (both, changed(|node| node["metadata"]["labels"] = json!({})), pods("n1"), vec!["n1 label"]),
         (
@@ -228,13 +239,72 @@ fn reports_each_problem_with_its_own_code() {
         (
             both,
             healthy_node("n1"),
-            [pods("n1"), vec![pod("lxcfs-library", "n1", "False")]].concat(),
-            vec!["n1 pod"],
+            [pods("n2"), pods("n1"), vec![pod("lxcfs-node", "n3", "False")]].concat(),
+            vec!["n3 pod"],
         ),
     ] {
         let run = doctor(lxcfs, &[node], &pods, &["-o", "json"]);
         assert_eq!(codes(&run), expected, "{lxcfs}: {}", run.out);
     }
+}
+
+#[test]
+fn reports_the_configuration_of_another_injector() {
+    for (name, expected) in [("lxcfs-sidecar-injector-cfg", vec!["injector"]), ("durward", vec![])] {
+        let run = doctor_with("", &[healthy_node("n1")], &pods("n1"), Some(name), &["-o", "json"]);
+        assert_eq!(codes(&run), expected, "{name}: {}", run.out);
+        let fix = run.json()["findings"][0]["fix"].as_str().unwrap_or_default().to_owned();
+        assert!(
+            expected.is_empty() || fix.ends_with(&format!("delete mutatingwebhookconfiguration {name}")),
+            "{fix}"
+        );
+    }
+}
+
+/// Returns a running pod whose container `app` started at this time, with a mount or the device.
+fn user(name: &str, started: &str, spec: Value) -> Value {
+    let state = json!({"running": {"startedAt": started}});
+    let mut pod = json!({
+        "metadata": {"name": name, "namespace": "shop", "uid": name}, "spec": spec,
+        "status": {"phase": "Running", "containerStatuses": [{"name": "app", "state": state}]},
+    });
+    pod["spec"]["nodeName"] = "n1".into();
+    pod
+}
+
+#[test]
+fn reports_containers_that_started_before_lxcfs() {
+    let (before, after) = ("2026-11-21T09:00:00Z", "2026-11-21T09:30:00Z");
+    let mut lxcfs = pod("lxcfs", "n1", "True");
+    lxcfs["status"]["containerStatuses"] =
+        json!([{"name": "lxcfs", "state": {"running": {"startedAt": "2026-11-21T09:15:00Z"}}}]);
+    let mounts = |path: &str| {
+        json!({
+            "volumes": [{"name": "file", "hostPath": {"path": path}}],
+            "containers": [{"name": "app", "volumeMounts": [{"name": "file", "mountPath": "/proc/stat"}]}],
+        })
+    };
+    let device =
+        json!({"containers": [{"name": "app", "resources": {"limits": {"durward.dev/lxcfs": "1"}}}]});
+    let file = || mounts("/var/lib/lxcfs/proc/stat");
+    let users = [
+        user("old", before, file()),
+        user("by-device", before, device),
+        user("new", after, file()),
+        user("other-path", before, mounts("/var/lib/lxcfs-other/stat")),
+        user("without-files", before, json!({"containers": [{"name": "app"}]})),
+    ];
+    let pods = [pods("n1"), users.to_vec()].concat();
+    assert_eq!(
+        codes(&doctor("", &[healthy_node("n1")], &pods, &["-o", "json"])),
+        [""; 0],
+        "its start is unknown"
+    );
+    let pods = [vec![lxcfs], users.to_vec()].concat();
+    let run = doctor("", &[healthy_node("n1")], &pods, &["-o", "json"]);
+    assert_eq!(codes(&run)[0], "n1 dead", "{}", run.out);
+    let what = run.json()["findings"][0]["what"].as_str().unwrap().to_owned();
+    assert!(what.ends_with("started before LXCFS: shop/by-device, shop/old"), "{what}");
 }
 
 /// Returns a node without label, annotation and devices.
@@ -391,46 +461,6 @@ fn local_does_not_take_copies_of_the_files_for_lxcfs() {
     let run = local(&dir, &root, "", &["-o", "json"]);
     assert_eq!(codes(&run), ["files"]);
     assert!(run.json()["findings"][0]["fix"].as_str().unwrap().contains("findmnt -R"), "{}", run.out);
-}
-
-/// Writes a process to the `proc` of `dir`.
-fn process(dir: &Path, pid: i32, rights: &str, users: &str) {
-    for (name, text) in [
-        ("comm", "lxcfs\n".to_owned()),
-        ("cmdline", format!("lxcfs\0--enable-cfs\0{}\0", dir.join("lxcfs").display())),
-        ("stat", format!("{pid} (lxcfs) {}", ["1"; 50].join(" "))),
-        ("status", format!("Name:\tlxcfs\nCapEff:\t{rights}\n")),
-        ("uid_map", users.to_owned()),
-        ("mountinfo", fs::read_to_string(dir.join("proc/self/mountinfo")).unwrap()),
-    ] {
-        write(dir, &format!("/proc/{pid}/{name}"), &text);
-    }
-}
-
-#[test]
-fn local_ignores_unprivileged_processes_named_lxcfs_and_runs_no_program() {
-    let dir = TestDir::new();
-    let root = root(dir.path());
-    let ran = dir.path().join("ran");
-    let script = format!("#!/bin/sh\ntouch {}\necho 5.0.3\n", ran.display());
-    let first = "0 0 4294967295\n";
-    for (pid, rights, users) in [
-        (2, "0000000000000000", first),
-        (3, "00000000a80425fb", first),
-        (4, "000001ffffffffff", "0 100000 65536\n"),
-        (7, "000001ffffffffff", first),
-    ] {
-        process(dir.path(), pid, rights, users);
-        let program = dir.path().join(format!("proc/{pid}/exe"));
-        fs::write(&program, &script).unwrap();
-        fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
-        std::os::unix::fs::symlink("/", dir.path().join(format!("proc/{pid}/root"))).unwrap();
-        let run = local(&dir, &root, "", &["-o", "json"]);
-        let report = run.json();
-        assert_eq!(report["pid"], if pid == 7 { json!(7) } else { Value::Null }, "{pid}");
-        assert_eq!(report["version"], Value::Null);
-        assert!(!ran.exists(), "the program of {pid} was run");
-    }
 }
 
 #[test]

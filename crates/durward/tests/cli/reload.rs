@@ -86,7 +86,7 @@ fn reports_changes_that_need_a_restart() {
     let dir = TestDir::new();
     let serving = dir.serve(&[]);
     let server = "shutdown: {delay: 1s}\n  limits: {maxConcurrentRequests: 7}";
-    dir.write("durward.yaml", &TestDir::configuration(server, "  lxcfs: {optIn: {label: false}}\n"));
+    dir.write("durward.yaml", &TestDir::configuration(server, "  lxcfs: {webhook: {timeoutSeconds: 4}}\n"));
     serving.signal(Signal::HUP);
     for key in ["server.limits", "server.shutdown"] {
         serving.wait_for_log(|line| line["key"] == key);

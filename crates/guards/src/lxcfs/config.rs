@@ -5,7 +5,9 @@ use super::files::Files;
 use super::lxcfs_path::LxcfsPath;
 use crate::common::{CommonConfig, Defaults};
 use ::config::Section;
-use ::lxcfs::{FileScope, MountMethod, NodeAffinity, read_files, read_mount_method, read_path};
+use ::lxcfs::{
+    FileScope, MountMethod, NodeAffinity, read_files, read_mount_method, read_path, refuse_removed,
+};
 
 /// The configuration of the guard.
 #[derive(Debug, Clone)]
@@ -14,8 +16,6 @@ pub(super) struct Config {
     pub(super) common_config: CommonConfig,
     /// The files that a pod gets unless it selects fewer.
     pub(super) files: Files,
-    /// The sources of an opt-in.
-    pub(super) opt_in: OptInSources,
     /// Whether init containers get the files too, sidecars among them.
     pub(super) include_init_containers: bool,
     /// Whether a container gets only the files whose limit it has.
@@ -33,11 +33,6 @@ pub(super) struct Config {
 }
 
 impl Config {
-    /// Returns whether a review can depend on labels of the namespace: by opt-in or Pod Security.
-    pub(super) fn depends_on_namespaces(&self) -> bool {
-        self.mount_method != MountMethod::DevicePlugin || self.opt_in.namespace_label
-    }
-
     /// Returns those of `files` that a container with these limits gets.
     pub(super) fn files_for(&self, files: Files, limits: Limits) -> Files {
         if !self.only_limited_containers {
@@ -49,17 +44,6 @@ impl Config {
             FileScope::Container => limits.memory || limits.cpu,
         })
     }
-}
-
-/// The sources of an opt-in. Each can be disabled, but still opts pods out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct OptInSources {
-    /// The pod's annotation, the current or the older one.
-    pub(super) annotation: bool,
-    /// The pod's label.
-    pub(super) label: bool,
-    /// The namespace's label.
-    pub(super) namespace_label: bool,
 }
 
 /// The levels of Pod Security admission.
@@ -92,22 +76,7 @@ impl PodSecurity {
 /// Reads the section.
 pub(super) fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &str) -> Config {
     let files = read_files(section);
-    let opt_in = section.section("optIn", "Sources of an opt-in. Opting out always works.", |s| {
-        let sources = OptInSources {
-            annotation: s.bool(
-                "annotation",
-                "The pod's annotation durward.dev/lxcfs or sidecar-injector.lxcfs/inject.",
-                true,
-            ),
-            label: s.bool("label", "The pod's label durward.dev/lxcfs.", true),
-            namespace_label: s.bool("namespaceLabel", "The namespace's label durward.dev/lxcfs.", true),
-        };
-        if s.is_written() && !(sources.annotation || sources.label || sources.namespace_label) {
-            let next = "set one source to true, or remove the lxcfs section".to_owned();
-            s.problem("namespaceLabel", "is false like the others, so no pod can opt in", Some(next));
-        }
-        sources
-    });
+    refuse_removed(section);
     let include_init_containers = section.bool(
         "includeInitContainers",
         "Whether init containers get the files too, sidecars among them.",
@@ -135,7 +104,6 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &st
     Config {
         common_config: CommonConfig::read(section, defaults, namespace),
         files: Files::of(&files),
-        opt_in,
         include_init_containers,
         only_limited_containers,
         runtime_classes,
@@ -154,10 +122,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_section_has_six_files_and_all_opt_in_sources() {
+    fn an_empty_section_has_six_files() {
         let config = config("{}");
         assert_eq!(config.files, Files::of(&LxcfsFile::DEFAULT));
-        assert_eq!(config.opt_in, OptInSources { annotation: true, label: true, namespace_label: true });
         assert!(!config.include_init_containers && !config.only_limited_containers);
         assert_eq!(config.runtime_classes, ["runc"]);
         assert_eq!(config.lxcfs_path.as_str(), "/var/lib/lxcfs");
@@ -219,9 +186,10 @@ mod tests {
     }
 
     #[test]
-    fn rejects_a_section_without_an_opt_in_source() {
-        let (_, problems) = configured("optIn: {annotation: false, label: false, namespaceLabel: false}");
-        assert!(problems[0].contains("no pod can opt in"), "{problems:?}");
+    fn refuses_removed_keys_with_their_successor() {
+        let (_, problems) = configured("optIn: {label: false}");
+        let [problem] = &problems[..] else { panic!("{problems:?}") };
+        assert!(problem.contains("optIn") && problem.contains("durward.dev/lxcfs=disabled"), "{problem}");
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub(super) fn decide<'a>(config: &Config, request: &'a Request<'a>) -> Step<'a> 
         Ok(read) => read,
         Err(unreadable) => return Step::Decided(unchanged(&unreadable)),
     };
-    let enabled = opt_in.enabled(config.opt_in);
+    let enabled = opt_in.enabled();
     if enabled == Enabled::No {
         let warning = opt_in.old_value_warning();
         return Step::Decided(warning.map_or_else(Ruling::allow, |warning| {
@@ -249,7 +249,6 @@ mod tests {
         for (reason, yaml, annotations, spec, expected) in [
             ("its Pod Security level decides", "{}", &on, &plain, None),
             ("its label may opt in", "{}", &none, &plain, None),
-            ("its label cannot opt in", "optIn: {namespaceLabel: false}", &none, &plain, Some("allow")),
             ("the pod opts out", "{}", &json!({SWITCH: "disabled"}), &plain, Some("allow")),
             ("the pod is skipped anyway", "{}", &on, &json!({"hostPID": true}), Some("mutate")),
         ] {

@@ -97,16 +97,10 @@ impl Configured for Arc<Config> {
 
     fn permissions(&self) -> Permissions {
         let own = vec![Permission::on("", "namespaces", &["get", "list", "watch"])];
-        Permissions {
-            own: if self.depends_on_namespaces() { own } else { Vec::new() },
-            ..Permissions::default()
-        }
+        Permissions { own, ..Permissions::default() }
     }
 
     fn requirements(&self) -> Requirements {
-        if !self.depends_on_namespaces() {
-            return Requirements::default();
-        }
         Requirements { reads_cluster: true, watches: vec![Resource::NAMESPACES], ..Requirements::default() }
     }
 
@@ -219,22 +213,6 @@ mod tests {
 
         fn get_uncached<'a>(&'a self, _: Address<'a>, _: Instant) -> BoxFuture<'a, MetadataResult> {
             self.answer(&self.uncached)
-        }
-    }
-
-    #[test]
-    fn reads_namespaces_only_if_their_labels_matter() {
-        for (yaml, expected) in [
-            ("{}", true),
-            ("optIn: {namespaceLabel: false}", true),
-            ("mountMethod: auto\noptIn: {namespaceLabel: false}", true),
-            ("mountMethod: devicePlugin", true),
-            ("mountMethod: devicePlugin\noptIn: {namespaceLabel: false}", false),
-        ] {
-            let configured = Arc::new(config(yaml));
-            let reads =
-                (!configured.permissions().own.is_empty(), !configured.requirements().watches.is_empty());
-            assert_eq!(reads, (expected, expected), "{yaml}");
         }
     }
 

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use admission::Raw;
 
 use super::bounded_text::{self, shortened};
-use super::config::OptInSources;
 use super::files::Files;
 use super::pod::{Pod, PodField, Unreadable, entries};
 use ::lxcfs::{LxcfsFile, rejection};
@@ -56,7 +55,7 @@ pub(super) struct PodOptIn<'a> {
 pub(super) enum Enabled {
     /// The pod opts in.
     Yes,
-    /// The pod opts out, or nothing can opt it in.
+    /// The pod opts out.
     No,
     /// The label of the namespace decides.
     ByNamespace,
@@ -89,21 +88,20 @@ impl<'a> PodOptIn<'a> {
 
     /// Returns whether the pod's settings enable the files. `disabled` wins. An invalid value counts as an opt-in here, so that
     /// the pod gets a warning ([`Self::invalid`]); an invalid value of the older annotation opts out.
-    pub(super) fn enabled(&self, by: OptInSources) -> Enabled {
+    pub(super) fn enabled(&self) -> Enabled {
         let annotation = self.annotation.as_deref().map(setting);
         let label = self.label.as_deref().map(setting);
         let old = self.old.as_deref().map(old_setting);
         if annotation == Some(Setting::No) || label == Some(Setting::No) {
             return Enabled::No;
         }
-        if annotation.is_some() && by.annotation || label.is_some() && by.label {
+        if annotation.is_some() || label.is_some() {
             return Enabled::Yes;
         }
         match old {
             Some(Setting::No | Setting::Invalid) => Enabled::No,
-            Some(Setting::Yes) if by.annotation => Enabled::Yes,
-            _ if by.namespace_label => Enabled::ByNamespace,
-            _ => Enabled::No,
+            Some(Setting::Yes) => Enabled::Yes,
+            None => Enabled::ByNamespace,
         }
     }
 
@@ -268,14 +266,12 @@ mod tests {
     use super::super::fixture::with_pod;
     use super::*;
 
-    const ALL: OptInSources = OptInSources { annotation: true, label: true, namespace_label: true };
-
     fn pod(annotations: &Value, labels: &Value) -> Value {
         json!({"metadata": {"annotations": annotations, "labels": labels}, "spec": {}})
     }
 
-    fn enabled(annotations: &Value, labels: &Value, by: OptInSources) -> Enabled {
-        with_pod(&pod(annotations, labels), |pod| PodOptIn::read(pod).unwrap().enabled(by))
+    fn enabled(annotations: &Value, labels: &Value) -> Enabled {
+        with_pod(&pod(annotations, labels), |pod| PodOptIn::read(pod).unwrap().enabled())
     }
 
     #[test]
@@ -297,19 +293,8 @@ mod tests {
             (json!({OLD_SWITCH: "maybe"}), json!({}), Enabled::No),
             (json!({OLD_SWITCH: "1"}), on(), Enabled::Yes),
         ] {
-            assert_eq!(enabled(&annotations, &labels, ALL), expected, "{annotations} {labels}");
+            assert_eq!(enabled(&annotations, &labels), expected, "{annotations} {labels}");
         }
-    }
-
-    #[test]
-    fn a_disabled_source_still_opts_out() {
-        let on = json!({SWITCH: "enabled"});
-        let none = json!({});
-        assert_eq!(enabled(&on, &none, OptInSources { annotation: false, ..ALL }), Enabled::ByNamespace);
-        assert_eq!(enabled(&none, &on, OptInSources { label: false, ..ALL }), Enabled::ByNamespace);
-        assert_eq!(enabled(&none, &none, OptInSources { namespace_label: false, ..ALL }), Enabled::No);
-        let nothing = OptInSources { annotation: false, label: false, namespace_label: true };
-        assert_eq!(enabled(&json!({SWITCH: "disabled"}), &none, nothing), Enabled::No);
     }
 
     #[test]
@@ -386,7 +371,7 @@ mod tests {
             let annotations = json!({OLD_SWITCH: value});
             let warning = with_pod(&pod(&annotations, &json!({})), |pod| {
                 let opt_in = PodOptIn::read(pod).unwrap();
-                assert_eq!(opt_in.enabled(ALL), Enabled::No, "{value}");
+                assert_eq!(opt_in.enabled(), Enabled::No, "{value}");
                 opt_in.old_value_warning().unwrap()
             });
             assert!(warning.contains(SWITCH) && warning.contains(OLD_SWITCH), "{warning}");

@@ -5,9 +5,11 @@
 //! and matchConditions last (`plugin/webhook/generic/webhook.go`). A failing expression follows failurePolicy without a call, so
 //! each expression checks that a map exists before it reads it.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 
-use super::config::{Config, OptInSources};
+use super::config::Config;
 use super::opt_in::{OLD_NO, OLD_SWITCH, SWITCH};
 use crate::cel;
 use crate::common::SYSTEM_NAMESPACE;
@@ -16,27 +18,17 @@ use ::config::{Expression, Selector};
 
 /// Returns the entries of the configuration.
 pub(super) fn entries(config: &Config) -> Vec<WebhookEntry> {
-    let by = config.opt_in;
-    let mut entries = Vec::new();
-    let not_out = condition("not-opted-out", not_opted_out(by));
-    let enabled = || (SWITCH.to_owned(), ["enabled".to_owned()].into());
-    let selector = || config.common_config.namespace_selector.clone();
-    if by.namespace_label {
-        let (key, values) = enabled();
-        let mut selector = selector();
-        selector.extend(Expression::In(key, values));
-        entries.push(entry(config, "lxcfs-namespaces", selector, vec![not_out.clone()]));
-    }
-    if by.annotation || by.label {
-        let mut selector = selector();
-        if by.namespace_label {
-            let (key, values) = enabled();
-            selector.extend(Expression::NotIn(key, values));
-        }
-        let opted_in = condition("pod-opts-in", opts_in(by));
-        entries.push(entry(config, "lxcfs-pods", selector, vec![opted_in, not_out]));
-    }
-    entries
+    let not_out = condition("not-opted-out", not_opted_out());
+    let opted_in = condition("pod-opts-in", opts_in());
+    let selector = |is_enabled: fn(String, BTreeSet<String>) -> Expression| {
+        let mut selector = config.common_config.namespace_selector.clone();
+        selector.extend(is_enabled(SWITCH.to_owned(), ["enabled".to_owned()].into()));
+        selector
+    };
+    vec![
+        entry(config, "lxcfs-namespaces", selector(Expression::In), vec![not_out.clone()]),
+        entry(config, "lxcfs-pods", selector(Expression::NotIn), vec![opted_in, not_out]),
+    ]
 }
 
 fn entry(
@@ -65,29 +57,27 @@ fn not_excluded(config: &Config) -> String {
 }
 
 /// Mirrors the opt-outs of [`PodOptIn::enabled`](super::opt_in::PodOptIn::enabled): `disabled` wins, and an opt-out by the older
-/// annotation counts if the pod has no setting of an enabled source.
-fn not_opted_out(by: OptInSources) -> String {
-    let mut alternatives = vec![format!("!({} && {})", has("annotations", OLD_SWITCH), old_opts_out())];
-    alternatives.extend(by.annotation.then(|| format!("({})", has("annotations", SWITCH))));
-    alternatives.extend(by.label.then(|| format!("({})", has("labels", SWITCH))));
+/// annotation counts if the pod has no newer setting.
+fn not_opted_out() -> String {
     format!(
-        "!({}) && !({}) && ({})",
+        "!({}) && !({}) && (!({} && {}) || ({}) || ({}))",
         entry_is("annotations", SWITCH, "disabled"),
         entry_is("labels", SWITCH, "disabled"),
-        alternatives.join(" || ")
+        has("annotations", OLD_SWITCH),
+        old_opts_out(),
+        has("annotations", SWITCH),
+        has("labels", SWITCH),
     )
 }
 
-fn opts_in(by: OptInSources) -> String {
-    let mut sources = Vec::new();
-    if by.annotation {
-        sources.push(has("annotations", SWITCH));
-        sources.push(format!("{} && !({})", has("annotations", OLD_SWITCH), old_opts_out()));
-    }
-    if by.label {
-        sources.push(has("labels", SWITCH));
-    }
-    sources.into_iter().map(|source| format!("({source})")).collect::<Vec<_>>().join(" || ")
+fn opts_in() -> String {
+    format!(
+        "({}) || ({} && !({})) || ({})",
+        has("annotations", SWITCH),
+        has("annotations", OLD_SWITCH),
+        old_opts_out(),
+        has("labels", SWITCH),
+    )
 }
 
 /// Ignores case, as [`PodOptIn`](super::opt_in::PodOptIn) does.
@@ -174,38 +164,6 @@ mod tests {
             assert!(entry.object_selector.selects_all());
             assert_eq!((entry.failure_policy, entry.timeout_seconds), (FailurePolicy::Ignore, 5));
             assert!(!entry.has_side_effects);
-        }
-    }
-
-    #[test]
-    fn a_disabled_source_has_no_entry() {
-        let only_namespaces = entries(&config("optIn: {annotation: false, label: false}"));
-        assert_eq!(only_namespaces.iter().map(|e| e.name.as_str()).collect::<Vec<_>>(), ["lxcfs-namespaces"]);
-
-        let only_pods = entries(&config("optIn: {namespaceLabel: false, annotation: false}"));
-        let [pods] = only_pods.as_slice() else { panic!() };
-        assert!(pods.namespace_selector.selects_all());
-        assert_eq!(expressions(pods)[1], ("pod-opts-in", BY_LABEL));
-    }
-
-    #[test]
-    fn a_disabled_source_does_not_override_the_older_opt_out() {
-        for (section, annotation, label) in [
-            ("{}", true, true),
-            ("optIn: {annotation: false}", false, true),
-            ("optIn: {label: false}", true, false),
-            ("optIn: {annotation: false, label: false}", false, false),
-        ] {
-            let entries = entries(&config(section));
-            let [(_, not_excluded), (name, not_out)] = expressions(&entries[0])[..] else { panic!() };
-            assert_eq!((name, not_excluded), ("not-opted-out", NOT_EXCLUDED.1));
-            let contains = |map: &str| {
-                not_out.contains(&format!(
-                    r#" || (has(object.metadata.{map}) && "durward.dev/lxcfs" in object.metadata.{map})"#
-                ))
-            };
-            assert!(not_out.contains("sidecar-injector.lxcfs/inject"), "{not_out}");
-            assert_eq!((contains("annotations"), contains("labels")), (annotation, label), "{section}");
         }
     }
 

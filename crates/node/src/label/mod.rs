@@ -1,4 +1,4 @@
-//! `durward-node label`: keeps label and annotation of the Node, and makes LXCFS load a new library. One process on each node.
+//! `durward-node label`: keeps label and annotation of the Node. One process on each node.
 //!
 //! Pods with `nodeAffinity` select the label, so it follows the health of LXCFS within seconds. When the agent stops, the label
 //! stays: LXCFS keeps running, and a kubelet that restarts while the label is missing fails running pods that select it. The time
@@ -13,22 +13,14 @@ use std::time::{Duration, SystemTime};
 use config::Problem;
 use config::names;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::annotation::NodeAnnotation;
 use super::health::{Health, HealthMonitor, ProbeFlags};
-use super::library::{Library, LibraryState};
 use super::log::LogFlags;
-use super::mount::Mount;
-use super::probe::ProbeResult;
-use super::process::{PID_FILE, Process, find_process};
 use super::runtime::{StopSignals, block_on};
 use super::settings::NodeConfig;
-use super::version::lxcfs_version;
 use node_client::{Access, NodeClient, NodeState, run_writer};
-
-/// Time between two reads of the version, if nothing else suggests a change.
-const VERSION_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Time for the last write to the Node: less than half of the 30 s that a pod has to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -42,18 +34,26 @@ pub struct Args {
     /// Name of this node (in a pod: spec.nodeName)
     #[arg(long, value_name = "NAME", env = "NODE_NAME")]
     node: String,
-    /// Library that LXCFS loads again when the file is replaced
-    #[arg(long, value_name = "FILE")]
-    library: Option<PathBuf>,
-    /// LXCFS PID file (if it is missing: find the process by name)
-    #[arg(long, value_name = "FILE", default_value = PID_FILE)]
-    pid_file: PathBuf,
+    /// Removed
+    #[arg(long = "library", value_name = "FILE", value_parser = removed_library, hide = true)]
+    _library: Option<String>,
+    /// Removed
+    #[arg(long = "pid-file", value_name = "FILE", value_parser = removed_pid_file, hide = true)]
+    _pid_file: Option<String>,
     #[command(flatten)]
     access: Access,
     #[command(flatten)]
     probe: ProbeFlags,
     #[command(flatten)]
     log: LogFlags,
+}
+
+fn removed_library(_: &str) -> Result<String, &'static str> {
+    Err("this flag was removed: to upgrade LXCFS, drain the node, then replace LXCFS")
+}
+
+fn removed_pid_file(_: &str) -> Result<String, &'static str> {
+    Err("this flag was removed: the agent reads only the files of LXCFS")
 }
 
 /// Runs `label` until SIGTERM or SIGINT.
@@ -78,7 +78,7 @@ async fn serve(args: &Args, config: NodeConfig) -> ExitCode {
     let (sender, receiver) = watch::channel(None);
     let client = NodeClient::new(args.access.clone(), &args.node);
     let writer = tokio::spawn(run_writer(client, receiver, SystemTime::now));
-    let mut agent = Agent::new(args, config);
+    let mut agent = Agent::new(HealthMonitor::new(&args.probe.proc, config));
     let mut ticks = args.probe.ticks();
     tracing::info!(node = args.node, root = agent.monitor.settings().root, "started");
     loop {
@@ -113,13 +113,7 @@ async fn serve(args: &Args, config: NodeConfig) -> ExitCode {
 
 /// The agent between two probes.
 struct Agent {
-    proc: PathBuf,
     monitor: HealthMonitor,
-    pid_file: PathBuf,
-    process: Option<Process>,
-    version: Option<String>,
-    library: Option<Library>,
-    version_read_at: Option<Instant>,
     /// The health at the last probe, to log changes only.
     was_healthy: Option<bool>,
     /// The result of the last update.
@@ -127,18 +121,8 @@ struct Agent {
 }
 
 impl Agent {
-    fn new(args: &Args, config: NodeConfig) -> Self {
-        Self {
-            proc: args.probe.proc.clone(),
-            monitor: HealthMonitor::new(&args.probe.proc, config),
-            pid_file: args.pid_file.clone(),
-            process: None,
-            version: None,
-            library: args.library.as_deref().map(Library::new),
-            version_read_at: None,
-            was_healthy: None,
-            state: None,
-        }
+    fn new(monitor: HealthMonitor) -> Self {
+        Self { monitor, was_healthy: None, state: None }
     }
 
     /// Probes everything once. Returns the desired state of the Node; none if the configuration does not use the label.
@@ -146,11 +130,6 @@ impl Agent {
         if self.monitor.refresh() {
             self.was_healthy = None;
         }
-        self.update_process();
-        let library = match &mut self.library {
-            None => LibraryState::Absent,
-            Some(library) => library.update(self.process.as_ref()),
-        };
         let (result, health) = self.monitor.probe().await;
         // Pods fail for a label that is missing for a moment.
         if matches!(health, Health::FirstTimeout(_)) {
@@ -159,43 +138,9 @@ impl Agent {
         self.log_change(&health);
         let is_ready = health.problem().is_none();
         let is_wanted = self.monitor.settings().is_label_wanted;
-        self.state = is_wanted.then(|| NodeState { is_ready, report: self.report(&result, library) });
+        self.state = is_wanted
+            .then(|| NodeState { is_ready, report: NodeAnnotation::new(&result, self.monitor.settings()) });
         self.state.clone()
-    }
-
-    fn report(&self, result: &ProbeResult, library: LibraryState) -> NodeAnnotation {
-        let mut report = NodeAnnotation::new(result, self.monitor.settings());
-        report.version.clone_from(&self.version);
-        if let Some(process) = &self.process {
-            report.set_options(process);
-        }
-        report.library = match library {
-            LibraryState::Absent => None,
-            LibraryState::Loaded => Some("loaded".to_owned()),
-            LibraryState::Loading => Some("loading".to_owned()),
-            LibraryState::NotLoaded(reason) => Some(reason),
-        };
-        report
-    }
-
-    /// Finds the process again after it exited, and reads the version when it may have changed.
-    fn update_process(&mut self) {
-        let root = &self.monitor.settings().root;
-        let mount = Mount::at(&self.proc, root);
-        let serves = |process: &Process| mount.as_ref().is_some_and(|mount| process.serves(root, mount));
-        let known = self.process.take().filter(|process| process.is_running() && serves(process));
-        let is_known = known.is_some();
-        let process = known.or_else(|| find_process(&self.proc, &self.pid_file, root));
-        let is_due = self.version_read_at.is_none_or(|at| at.elapsed() >= VERSION_INTERVAL);
-        if is_due || !is_known {
-            self.version = process.as_ref().and_then(lxcfs_version);
-            self.version_read_at = Some(Instant::now());
-        }
-        if !is_known && let Some(process) = &process {
-            let version = self.version.as_deref().unwrap_or("unknown");
-            tracing::info!(pid = process.pid(), version, options = process.options.join(","), "found LXCFS");
-        }
-        self.process = process;
     }
 
     fn log_change(&mut self, health: &Health) {
@@ -212,28 +157,17 @@ impl Agent {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
     use lxcfs::LxcfsFile;
 
     use super::super::health::tests::{after_timeouts, hold_clock, monitor};
     use super::super::probe::tests::{answer, root, silence};
     use super::*;
 
-    #[derive(clap::Parser)]
-    struct Command {
-        #[command(flatten)]
-        args: Args,
-    }
-
     #[tokio::test(start_paused = true)]
     async fn keeps_the_label_on_one_timeout_and_removes_it_on_the_second() {
         let root = root();
         let _clock = hold_clock();
-        let monitor = monitor(&root);
-        let line = ["label", "-c", "x", "--node", "n1", "--pid-file", "/nowhere"];
-        let args = Command::parse_from(line).args;
-        let config = NodeConfig::load(&root.path().join("durward.yaml")).unwrap();
-        let mut agent = Agent { monitor, proc: root.path().to_owned(), ..Agent::new(&args, config) };
+        let mut agent = Agent::new(monitor(&root));
         let healthy = agent.update().await;
         assert!(healthy.as_ref().unwrap().is_ready);
         silence(&root, LxcfsFile::Stat);

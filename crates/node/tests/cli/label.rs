@@ -99,7 +99,7 @@ fn kubeconfig(port: u16) -> String {
 
 fn start(node: &Node) -> Agent {
     let line = "label --config durward.yaml --proc proc --node n1 --kubeconfig kubeconfig \
-                --pid-file /nowhere --library none.so --probe-interval-ms 50";
+                --probe-interval-ms 50";
     node.start(&line.split_whitespace().collect::<Vec<_>>())
 }
 
@@ -116,7 +116,6 @@ fn labels_the_node_while_lxcfs_serves_and_keeps_the_label_when_the_agent_stops()
         (&report["files"]["meminfo"], &report["files"]["slabinfo"]),
         (&json!("served"), &json!("served"))
     );
-    assert_eq!((report.get("version"), report.get("library")), (None, None));
     assert!(report["time"].as_str().unwrap().starts_with("20"), "{report}");
     node.remove_file("/proc/uptime");
     agent.wait_until("the label is removed", || api.metadata()["labels"] == json!({"kept": "yes"}));
@@ -183,4 +182,14 @@ fn rejects_bad_input_before_it_starts() {
     let (code, error) = node.run(&["device-plugin", "--config", "durward.yaml"]);
     assert_eq!(code, 2);
     assert!(error.contains("the lxcfs guard is off"), "{error}");
+}
+
+#[test]
+fn removed_flags_are_refused_with_the_successor() {
+    let node = Node::new("");
+    for (flag, words) in [("--library", "drain the node"), ("--pid-file", "reads only the files")] {
+        let (code, error) = node.run(&["label", "--config", "durward.yaml", "--node", "n1", flag, "/x"]);
+        assert_eq!(code, 2, "{error}");
+        assert!(error.contains("was removed") && error.contains(words), "{error}");
+    }
 }

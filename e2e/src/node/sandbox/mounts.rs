@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 
 /// Directories of the node that must be on a disk, because their size is measured or overlays use them.
-const KEPT: [&str; 11] = [
+const KEPT: [&str; 10] = [
     "/etc/cni/net.d",
     "/etc/containerd",
     "/opt/durward",
@@ -19,7 +19,6 @@ const KEPT: [&str; 11] = [
     "/var/lib/containerd",
     "/var/lib/kubelet",
     "/var/lib/lxcfs",
-    "/var/lib/lxcfs-library",
     "/var/log/containers",
     "/var/log/pods",
 ];

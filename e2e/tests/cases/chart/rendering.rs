@@ -206,7 +206,7 @@ fn the_objects_for_nodes_are_those_of_deploy_lxcfs(context: &'static TestContext
     let rendered = all.iter().find(|rendered| rendered.name == "lxcfs").context("no configuration lxcfs")?;
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/lxcfs");
     let mut count = 0;
-    for name in ["daemonset", "library", "node", "device", "rbac"] {
+    for name in ["namespace", "daemonset", "node", "device", "rbac"] {
         let path = directory.join(name).with_extension("yaml");
         let text =
             std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;

@@ -1,7 +1,7 @@
 //! A node for this area, on which LXCFS comes only from `deploy/lxcfs`.
 //!
-//! The node's own LXCFS is stopped. The environment applies a kustomization that names the images on top of the directory in
-//! this checkout, and a `ConfigMap` with Durward's configuration. Durward itself runs next to the node and is called by URL.
+//! The node's own LXCFS is stopped. The environment applies a kustomization on top of the directory in this checkout, which names
+//! the images and has a `ConfigMap` with Durward's configuration. Durward itself runs next to the node and is called by URL.
 //!
 //! One case at a time uses it, because most cases remove something ([`super::removal`]). The removed part returns when the
 //! result is dropped, and the next case waits until everything is healthy.
@@ -17,7 +17,7 @@ use crate::cases::environment::await_injection;
 use crate::cases::objects::list;
 
 /// The namespace of the applied directory.
-const NAMESPACE: &str = "durward-system";
+const NAMESPACE: &str = "durward-lxcfs";
 
 /// The `guards` section of this area: it uses everything that the agents on nodes offer.
 pub(super) const GUARDS: &str = "  lxcfs: {mountMethod: auto, nodeAffinity: required}";
@@ -26,7 +26,6 @@ pub(super) const GUARDS: &str = "  lxcfs: {mountMethod: auto, nodeAffinity: requ
 pub(super) const LXCFS: &str = "durward-lxcfs";
 pub(super) const LABEL_AGENT: &str = "durward-lxcfs-node";
 pub(super) const DEVICE_PLUGIN: &str = "durward-lxcfs-device";
-pub(super) const LIBRARY: &str = "durward-lxcfs-library";
 
 // The label, annotation and resource of the Node.
 pub(super) const READY: &str = "durward.dev/lxcfs-ready";
@@ -93,11 +92,8 @@ impl Environment {
         node.image(context, Image::Lxcfs)?;
         let namespace = node.cluster().exact_namespace(NAMESPACE, &[])?;
         let (installation, durward) = Installation::start(context, node.cluster(), GUARDS, "durward-deploy")?;
-        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "durward"}});
-        node.cluster().api().create(&namespace.path("configmaps"), &map)?.succeeded()?;
         let doctor_before = doctor(context, node, &installation)?;
         let environment = Self { context, node, namespace, own_lxcfs, installation, durward, doctor_before };
-        environment.configure_agents(GUARDS)?;
         environment.deploy(FIRST_IMAGE)?;
         await_injection(&*node.namespace("probe")?)?;
         Ok(environment)
@@ -121,7 +117,10 @@ impl Environment {
         let text = json!({
             "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
             "resources": [relative(&directory, &resources)?], "images": images,
+            "configMapGenerator": [{"name": "durward", "namespace": NAMESPACE, "files": ["durward.yaml"]}],
+            "generatorOptions": {"disableNameSuffixHash": true},
         });
+        context::write(&directory, "durward.yaml", &configuration(GUARDS))?;
         context::write(&directory, "kustomization.yaml", &text.to_string())?;
         Ok(directory)
     }
@@ -230,13 +229,17 @@ impl Environment {
     }
 
     fn await_healthy(&self) -> Result<()> {
-        for name in [LXCFS, LIBRARY, LABEL_AGENT, DEVICE_PLUGIN] {
+        for name in [LXCFS, LABEL_AGENT, DEVICE_PLUGIN] {
             self.node.await_workload(&self.namespace, "daemonsets", name)?;
         }
         self.await_label(true)?;
-        self.await_devices("1k")?;
-        self.await_report("that the library is loaded", |report| report["library"] == "loaded")
+        self.await_devices("1k")
     }
+}
+
+/// Returns the configuration of the agents.
+pub(super) fn configuration(guards: &str) -> String {
+    format!("apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards:\n{guards}\n")
 }
 
 fn doctor(context: &TestContext, node: &Node, installation: &Installation<'_>) -> Result<Output> {

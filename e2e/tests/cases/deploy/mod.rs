@@ -1,6 +1,6 @@
 //! `deploy/lxcfs` on a node without its own LXCFS.
 //!
-//! - [`library`], [`process`]: LXCFS itself, its update under running pods and its failures
+//! - [`process`]: LXCFS itself, its replacement and its failures
 //! - [`label`], [`device`]: what pods and the scheduler learn of the node, by the label and by the device plugin
 //! - [`doctor`], [`runbooks`]: the report and the fix for each of these states
 //!
@@ -10,7 +10,6 @@ mod device;
 mod doctor;
 mod environment;
 mod label;
-mod library;
 mod pods;
 mod process;
 mod removal;

@@ -26,6 +26,8 @@ fn deleting_the_pod_breaks_files_until_containers_restart(context: &'static Test
     limited_pod(&shop, "next").is_admitted()?;
     has_256_mib(&fixture.node.pod(&shop, "next").is_ready()?)?;
     has_dead_files(&web)?;
+    fixture
+        .await_diagnosis(&[&format!("started before LXCFS: {}/web", shop.name()), "restart these pods"])?;
     has_256_mib(&restarted(web)?)
 }
 

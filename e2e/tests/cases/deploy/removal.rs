@@ -2,7 +2,7 @@
 
 use e2e::prelude::*;
 
-use super::environment::{DEVICE_PLUGIN, Environment, GUARDS, LABEL_AGENT};
+use super::environment::{DEVICE_PLUGIN, Environment, GUARDS, LABEL_AGENT, configuration};
 
 impl Environment {
     /// Removes the pods of a `DaemonSet` and waits until they are gone.
@@ -41,7 +41,7 @@ impl Environment {
     /// Configures the agents on nodes, as soon as their pods see the change.
     pub(super) fn configure_agents(&self, guards: &str) -> Result<()> {
         let api = self.node.cluster().api();
-        let map = json!({"data": {"durward.yaml": format!("apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards:\n{guards}\n")}});
+        let map = json!({"data": {"durward.yaml": configuration(guards)}});
         api.merge(&format!("{}/durward", self.namespace.path("configmaps")), &map)?.succeeded()?;
         // The kubelet syncs the files of a pod once a minute, and when the pod changes.
         let mark = json!({"metadata": {"annotations": {"durward.test/configuration": guards}}});

@@ -15,7 +15,8 @@
 //! | `node` | the node is not Ready |
 //! | `device` | the extended resource is missing |
 //! | `pod` | a pod of LXCFS or its agents is not ready |
-//! | `library` | LXCFS does not load the library on the node |
+//! | `dead` | containers with files started before the present LXCFS |
+//! | `injector` | the webhook configuration of another injector adds the same files |
 //! | `mount` | LXCFS is not mounted |
 
 mod checks;
@@ -30,7 +31,6 @@ use cluster::Clients;
 use console::exit::{Outcome, Stop};
 use console::output::Format;
 use console::output::Style;
-use guards::NAMESPACE;
 use lxcfs::NodeSettings;
 use node::read_settings;
 use serde::Serialize;
@@ -97,15 +97,18 @@ async fn examine(
         None => Clients::live(&Arc::new(fleet::connect(&access).await?)),
     };
     let reader = clients.reader.as_ref();
-    let home = file.map_or(NAMESPACE, |file| file.namespace.as_str());
     let expected = Expectation {
         is_configured: on_node.is_some(),
         on_node: on_node.unwrap_or_default(),
-        home: home.to_owned(),
         kubectl: fleet::kubectl(&access),
         now: clients.context.now(),
     };
     let mut findings = Vec::new();
+    let injector = facts::has_other_injector(reader).await;
+    if injector.is_ok() || !clients.context.is_snapshot {
+        let answer = injector.as_ref().copied().map_err(|why| why.text.as_str());
+        findings.extend(expected.other_injector(answer));
+    }
     let nodes = match facts::nodes(reader).await {
         Ok(nodes) => nodes,
         Err(why) => {
@@ -113,14 +116,14 @@ async fn examine(
             return Ok(LxcfsReport { nodes: Vec::new(), findings });
         }
     };
-    let pods = match facts::pods(reader, home).await {
+    let pods = match facts::pods(reader, &expected.on_node.root).await {
         Ok(pods) => Some(pods),
         Err(why) => {
             findings.push(expected.unlisted("pods", &why.text));
             None
         }
     };
-    let (nodes, found) = checks::all(&expected, nodes, pods.as_deref());
+    let (nodes, found) = checks::all(&expected, nodes, pods.as_ref());
     findings.extend(found);
     Ok(LxcfsReport { nodes, findings })
 }

@@ -10,7 +10,7 @@ use lxcfs::{DEVICE, LxcfsFile, NODE_ANNOTATION, NodeSettings, READY_LABEL};
 use node::{FileState, NodeAnnotation};
 use serde::Serialize;
 
-use super::facts::{Component, Node, Pod};
+use super::facts::{Component, Node, OTHER_INJECTOR, Pod, Pods, User};
 use super::values::visible_values;
 use crate::commands::doctor::finding::{Finding, Subject};
 
@@ -20,8 +20,7 @@ const OLD: Duration = Duration::from_secs(15 * 60);
 /// The page about LXCFS on nodes.
 const PAGE: &str = "https://github.com/durward/durward/blob/main/docs/src/lxcfs/nodes-upgrade.md";
 
-/// Sections of that page.
-const UPGRADE: &str = "Upgrade the library";
+/// A section of that page.
 const INSTALLED: &str = "LXCFS installed on the node";
 
 fn see(section: &str) -> String {
@@ -37,8 +36,6 @@ pub(super) struct Expectation {
     /// Whether the settings come from a configuration file. Otherwise they are defaults.
     pub(super) is_configured: bool,
     pub(super) on_node: NodeSettings,
-    /// The namespace of Durward and its node agents.
-    pub(super) home: String,
     /// kubectl with the kubeconfig of the cluster.
     pub(super) kubectl: String,
     /// The present time, or the time of the snapshot.
@@ -91,11 +88,7 @@ impl NodeReport {
             Serves::Unknown => style.yellow("unknown"),
             Serves::Windows => style.dim("Windows has no /proc, so its pods get no files"),
         };
-        let mut parts = Vec::new();
-        if let Some(report) = &self.report {
-            parts.push(format!("LXCFS {}", report.version.as_deref().unwrap_or("of unknown version")));
-        }
-        parts.push(self.runtime.clone());
+        let mut parts = vec![self.runtime.clone()];
         if self.label {
             parts.push("label".to_owned());
         }
@@ -112,14 +105,15 @@ impl NodeReport {
 pub(super) fn all(
     expected: &Expectation,
     nodes: Vec<Node>,
-    pods: Option<&[Pod]>,
+    pods: Option<&Pods>,
 ) -> (Vec<NodeReport>, Vec<Finding>) {
+    let agents = pods.map_or(&[][..], |pods| &pods.agents);
     let mut judged = Vec::with_capacity(nodes.len());
     let mut findings = Vec::new();
     let mut unseen = Vec::new();
     for node in nodes {
-        let local: Vec<&Pod> = pods.unwrap_or_default().iter().filter(|pod| pod.node == node.name).collect();
-        let one = NodeCheck { expected, node: &node, local: &local, pods };
+        let local: Vec<&Pod> = agents.iter().filter(|pod| pod.node == node.name).collect();
+        let one = NodeCheck { expected, node: &node, local: &local, agents };
         let said = one.serves();
         let serves = said.clone().unwrap_or(Serves::Unknown);
         if serves != Serves::Windows {
@@ -128,13 +122,14 @@ pub(super) fn all(
             } else {
                 findings.extend(one.findings(serves));
             }
+            findings.extend(one.dead(pods.map_or(&[], |pods| &pods.users)));
         }
         let report = node.report.and_then(Result::ok);
         judged.push(NodeReport {
             serves,
             label: node.label.is_some(),
             visible_values: if serves == Serves::Yes {
-                visible_values(report.as_ref(), &expected.on_node)
+                visible_values(&expected.on_node)
             } else {
                 Vec::new()
             },
@@ -147,20 +142,41 @@ pub(super) fn all(
         });
     }
     let serves = |name: &str| judged.iter().any(|one| one.node == name && one.serves == Serves::Yes);
-    findings.extend(pods.unwrap_or_default().iter().filter_map(|pod| expected.pod(pod, serves(&pod.node))));
-    findings.extend(expected.unseen(&unseen, pods));
+    findings.extend(agents.iter().filter_map(|pod| expected.pod(pod, serves(&pod.node))));
+    findings.extend(expected.unseen(&unseen, agents));
     (judged, findings)
 }
 
 impl Expectation {
     /// Reports a list that could not be read.
     pub(super) fn unlisted(&self, what: &'static str, why: &str) -> Finding {
-        let (matters, namespace) = match what {
-            "nodes" => ("no node could be checked", String::new()),
-            _ => ("the pods of LXCFS could not be checked", format!(" -n {}", self.home)),
+        let (matters, scope) = match what {
+            "nodes" => ("no node could be checked", ""),
+            _ => ("the pods of LXCFS, and pods with files, could not be checked", " -A"),
         };
-        let fix = format!("{} get {what}{namespace} (you need permission to list {what})", self.kubectl);
+        let fix = format!("{} get {what}{scope} (you need permission to list {what})", self.kubectl);
         Finding::new(None, what, format!("could not list {what}: {why}"), matters, fix)
+    }
+
+    /// Reports the other injector, or that it could not be checked.
+    pub(super) fn other_injector(&self, answer: Result<bool, &str>) -> Option<Finding> {
+        let (what, fix) = match answer {
+            Ok(false) => return None,
+            Ok(true) => {
+                let fix = format!("{} delete mutatingwebhookconfiguration {OTHER_INJECTOR}", self.kubectl);
+                (
+                    format!("another injector is registered: MutatingWebhookConfiguration {OTHER_INJECTOR}"),
+                    fix,
+                )
+            }
+            Err(why) => {
+                let command = format!("{} get mutatingwebhookconfiguration {OTHER_INJECTOR}", self.kubectl);
+                let what = format!("could not check for the other injector {OTHER_INJECTOR}: {why}");
+                (what, format!("{command} (you need permission to get it)"))
+            }
+        };
+        let why = "if two injectors add a file, the API server rejects the pod, because a mount path is there twice";
+        Some(Finding::new(None, "injector", what, why, fix))
     }
 
     /// Reports a pod of LXCFS or its agents that is not ready.
@@ -171,16 +187,13 @@ impl Expectation {
                 "another LXCFS serves the files on that node, so the node does not need this pod"
             }
             Component::Lxcfs => "this is LXCFS itself: containers on that node have no files, or broken ones",
-            Component::Node => {
-                "label and annotation of the node are not updated, and LXCFS does not load a new library"
-            }
+            Component::Node => "label and annotation of the node are not updated",
             Component::Device => {
                 "the node does not offer the resource, so pods that request it are not scheduled there"
             }
-            Component::Library => "LXCFS on that node keeps its present library",
         };
         let node = Some(pod.node.clone()).filter(|node| !node.is_empty()).map(Subject::Node);
-        let mut fix = format!("{} -n {} describe pod {}", self.kubectl, self.home, pod.name);
+        let mut fix = format!("{} -n {} describe pod {}", self.kubectl, pod.namespace, pod.name);
         if is_served && pod.component == Component::Lxcfs {
             fix = format!("{}; for details: {fix}", see(INSTALLED));
         }
@@ -188,18 +201,18 @@ impl Expectation {
     }
 
     /// Reports nodes without any information about LXCFS.
-    fn unseen(&self, nodes: &[String], pods: Option<&[Pod]>) -> Option<Finding> {
+    fn unseen(&self, nodes: &[String], agents: &[Pod]) -> Option<Finding> {
         if nodes.is_empty() {
             return None;
         }
         let shown = &nodes[..nodes.len().min(SHOWN)];
         let more = nodes.len() - shown.len();
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let runs = pods.is_some_and(|pods| pods.iter().any(|pod| pod.component == Component::Lxcfs));
+        let runs = agents.iter().any(|pod| pod.component == Component::Lxcfs);
         let fix = if runs {
             format!(
-                "{} -n {} get daemonsets -l app.kubernetes.io/name=durward (nodeSelector and tolerations must match these nodes)",
-                self.kubectl, self.home
+                "{} get daemonsets -A -l app.kubernetes.io/name=durward (nodeSelector and tolerations must match these nodes)",
+                self.kubectl
             )
         } else {
             format!(
@@ -218,7 +231,7 @@ struct NodeCheck<'a> {
     expected: &'a Expectation,
     node: &'a Node,
     local: &'a [&'a Pod],
-    pods: Option<&'a [Pod]>,
+    agents: &'a [Pod],
 }
 
 impl NodeCheck<'_> {
@@ -346,22 +359,26 @@ impl NodeCheck<'_> {
                 fix(word, &on_node.root),
             ));
         }
-        if let Some(library) =
-            report.library.as_deref().filter(|library| !matches!(*library, "loaded" | "loading"))
-        {
-            found.push(self.found(
-                "library",
-                format!("LXCFS did not load the library on the node: {library}"),
-                "LXCFS keeps its present library, which is safe; the rollout has no effect there",
-                // Without a Ready LXCFS pod, the LXCFS of the node itself serves.
-                see(if self.pod(Component::Lxcfs).is_some_and(|pod| pod.not_ready.is_none()) {
-                    UPGRADE
-                } else {
-                    INSTALLED
-                }),
-            ));
-        }
         found
+    }
+
+    /// Reports pods whose containers started before the LXCFS of this node. Only the start of an LXCFS in a pod is known.
+    fn dead(&self, users: &[User]) -> Option<Finding> {
+        let started = self.pod(Component::Lxcfs)?.started.as_ref()?;
+        let is_dead = |user: &&User| user.node == self.node.name && user.started < *started;
+        let dead: Vec<_> = users.iter().filter(is_dead).map(|user| user.name.as_str()).collect();
+        if dead.is_empty() {
+            return None;
+        }
+        let shown = dead.get(..SHOWN).unwrap_or(&dead);
+        let more = dead.len() - shown.len();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        Some(self.found(
+            "dead",
+            format!("containers with files started before LXCFS: {}{more}", shown.join(", ")),
+            "their files are dead: programs read \"Transport endpoint is not connected\"",
+            "restart these pods".to_owned(),
+        ))
     }
 
     /// Reports a missing annotation if pods select nodes by the readiness label.
@@ -370,10 +387,9 @@ impl NodeCheck<'_> {
             return None;
         }
         let kubectl = &self.expected.kubectl;
-        let home = &self.expected.home;
         let fix = match self.pod(Component::Node) {
             Some(pod) => {
-                format!("{kubectl} -n {home} logs {} (it needs permission to patch nodes)", pod.name)
+                format!("{kubectl} {} (it needs permission to patch nodes)", pod.logs())
             }
             None => format!("{kubectl} apply -k deploy/lxcfs"),
         };
@@ -398,10 +414,9 @@ impl NodeCheck<'_> {
                     "{kubectl} label node {name} {READY_LABEL}-; {kubectl} annotate node {name} {NODE_ANNOTATION}-"
                 );
                 let fix = match self.pod(Component::Node) {
-                    Some(pod) => format!(
-                        "{kubectl} -n {} logs {} (for the reason); to remove both: {remove}",
-                        self.expected.home, pod.name
-                    ),
+                    Some(pod) => {
+                        format!("{kubectl} {} (for the reason); to remove both: {remove}", pod.logs())
+                    }
                     None => remove,
                 };
                 Some(self.found("stale", what, why, fix))
@@ -438,7 +453,7 @@ impl NodeCheck<'_> {
             return Some(format!("{old}, but durward-node updates it every five"));
         }
         self.node.label.as_ref()?;
-        let some_run = self.pods.is_some_and(|pods| pods.iter().any(|pod| pod.component == Component::Node));
+        let some_run = self.agents.iter().any(|pod| pod.component == Component::Node);
         let is_kept = self.pod(Component::Node).is_some();
         let what = if some_run && !is_kept {
             "no pod of durward-node label runs there"
@@ -455,7 +470,6 @@ impl NodeCheck<'_> {
             return None;
         }
         let kubectl = &self.expected.kubectl;
-        let home = &self.expected.home;
         let matters =
             "because of guards.lxcfs.mountMethod, pods request it and are not scheduled to a node without it";
         match (self.node.devices, self.pod(Component::Device)) {
@@ -463,10 +477,7 @@ impl NodeCheck<'_> {
                 "device",
                 format!("the resource {DEVICE} has no healthy device"),
                 matters,
-                format!(
-                    "{kubectl} -n {home} logs {} (it names the file that LXCFS does not serve)",
-                    pod.name
-                ),
+                format!("{kubectl} {} (it names the file that LXCFS does not serve)", pod.logs()),
             )),
             (Some(0) | None, None) => Some(self.found(
                 "device",
@@ -478,10 +489,7 @@ impl NodeCheck<'_> {
                 "device",
                 format!("the kubelet does not know the resource {DEVICE}, but {} runs", pod.name),
                 matters,
-                format!(
-                    "{kubectl} -n {home} logs {} (--kubelet-dir must be the kubelet's root directory)",
-                    pod.name
-                ),
+                format!("{kubectl} {} (--kubelet-dir must be the kubelet's root directory)", pod.logs()),
             )),
             (Some(_), _) => None,
         }
@@ -533,10 +541,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_referenced_sections_exist() {
+    fn the_referenced_section_exists() {
         let page = include_str!("../../../../../../docs/src/lxcfs/nodes-upgrade.md");
-        for section in [UPGRADE, INSTALLED] {
-            assert!(page.lines().any(|line| line == format!("## {section}")), "{section}");
-        }
+        assert!(page.lines().any(|line| line == format!("## {INSTALLED}")));
     }
 }

@@ -1,23 +1,27 @@
-//! Reads nodes and the pods of LXCFS and its agents from the API server.
+//! Reads nodes, the pods of LXCFS and its agents, and the pods with files from the API server.
+
+use std::time::Instant;
 
 use admission::Cause;
 use cluster::fleet::{Cluster, ListQuery, Object, Part};
-use cluster::{Reader, Resource, cause, list_pages};
+use cluster::{Address, Reader, Resource, cause, list_pages};
 use k8s_openapi::api::core::v1 as k8s;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lxcfs::{DEVICE, NODE_ANNOTATION, READY_LABEL};
 use node::NodeAnnotation;
 use serde::de::DeserializeOwned;
 
 use crate::clients::fleet::ANSWER_WITHIN;
 
-/// Values of the component label.
+/// The label of all our pods, with the value `durward`.
+const NAME: &str = "app.kubernetes.io/name";
+/// The label with the component, and its values.
 const COMPONENT: &str = "app.kubernetes.io/component";
-const OURS: [(&str, Component); 4] = [
-    ("lxcfs", Component::Lxcfs),
-    ("lxcfs-node", Component::Node),
-    ("lxcfs-device", Component::Device),
-    ("lxcfs-library", Component::Library),
-];
+const OURS: [(&str, Component); 3] =
+    [("lxcfs", Component::Lxcfs), ("lxcfs-node", Component::Node), ("lxcfs-device", Component::Device)];
+
+/// The MutatingWebhookConfiguration of crazytaxii's lxcfs-hostpath-injector. Its webhook reads the older annotation, as the guard does.
+pub(super) const OTHER_INJECTOR: &str = "lxcfs-sidecar-injector-cfg";
 
 /// A program that runs on nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,8 +32,6 @@ pub(super) enum Component {
     Node,
     /// `durward-node device-plugin`.
     Device,
-    /// The pod that copies the library to the node.
-    Library,
 }
 
 /// A node as far as it concerns LXCFS.
@@ -52,11 +54,38 @@ pub(super) struct Node {
 /// A pod of LXCFS or its agents.
 #[derive(Debug, Clone)]
 pub(super) struct Pod {
+    pub(super) namespace: String,
     pub(super) name: String,
     pub(super) node: String,
     pub(super) component: Component,
     /// The reason why the pod is not ready.
     pub(super) not_ready: Option<String>,
+    /// The start of its container, while that runs.
+    pub(super) started: Option<Time>,
+}
+
+impl Pod {
+    /// Returns the arguments of kubectl that print its log.
+    pub(super) fn logs(&self) -> String {
+        format!("-n {} logs {}", self.namespace, self.name)
+    }
+}
+
+/// A pod with running containers that have files of LXCFS.
+#[derive(Debug, Clone)]
+pub(super) struct User {
+    /// `NAMESPACE/NAME`
+    pub(super) name: String,
+    pub(super) node: String,
+    /// The earliest start of these containers.
+    pub(super) started: Time,
+}
+
+/// The pods that matter here.
+#[derive(Debug, Default)]
+pub(super) struct Pods {
+    pub(super) agents: Vec<Pod>,
+    pub(super) users: Vec<User>,
 }
 
 /// Lists all nodes.
@@ -87,25 +116,70 @@ pub(super) async fn nodes(reader: &dyn Reader) -> Result<Vec<Node>, Cause> {
     Ok(all)
 }
 
-/// Lists the pods of LXCFS and its agents in Durward's namespace.
-pub(super) async fn pods(reader: &dyn Reader, home: &str) -> Result<Vec<Pod>, Cause> {
+/// Returns whether the other injector is registered. A snapshot without webhook configurations has no answer.
+pub(super) async fn has_other_injector(reader: &dyn Reader) -> Result<bool, Cause> {
+    let resource = Resource {
+        group: "admissionregistration.k8s.io".into(),
+        version: "v1".into(),
+        plural: "mutatingwebhookconfigurations".into(),
+    };
+    let address = Address { resource: &resource, namespace: "", name: OTHER_INJECTOR };
+    Ok(reader.get(address, Instant::now() + ANSWER_WITHIN).await?.is_some())
+}
+
+/// Lists the pods of LXCFS and its agents in all namespaces, and the pods with files below `root` or with the device.
+pub(super) async fn pods(reader: &dyn Reader, root: &str) -> Result<Pods, Cause> {
     let pods = Resource { group: "".into(), version: "v1".into(), plural: "pods".into() };
-    let mut all = Vec::new();
-    for object in list(reader, &pods, home).await? {
-        let report = object.metadata.labels.get(COMPONENT);
-        let Some((_, component)) = OURS.iter().find(|(name, _)| report.is_some_and(|report| report == name))
-        else {
-            continue;
-        };
+    let mut all = Pods::default();
+    for object in list(reader, &pods, "").await? {
         let pod: k8s::Pod = whole(&object)?;
-        all.push(Pod {
-            not_ready: not_ready_reason(&pod.status.unwrap_or_default(), object.metadata.deleting),
-            name: object.name,
-            node: pod.spec.and_then(|spec| spec.node_name).unwrap_or_default(),
-            component: *component,
-        });
+        let Object { name, namespace, metadata, .. } = object;
+        let (spec, status) = (pod.spec.unwrap_or_default(), pod.status.unwrap_or_default());
+        let component = metadata
+            .labels
+            .get(COMPONENT)
+            .filter(|_| metadata.labels.get(NAME).is_some_and(|name| name == "durward"));
+        let ours = OURS.iter().find(|(word, _)| component.is_some_and(|component| component == word));
+        if let Some((_, component)) = ours {
+            all.agents.push(Pod {
+                not_ready: not_ready_reason(&status, metadata.deleting),
+                started: started(&status, |_| true),
+                node: spec.node_name.unwrap_or_default(),
+                component: *component,
+                namespace,
+                name,
+            });
+        } else if !metadata.deleting
+            && let Some(started) = started(&status, |container| has_files(&spec, container, root))
+        {
+            let node = spec.node_name.unwrap_or_default();
+            all.users.push(User { name: format!("{namespace}/{name}"), node, started });
+        }
     }
     Ok(all)
+}
+
+/// Returns the earliest start of the running containers whose names match.
+fn started(status: &k8s::PodStatus, matches: impl Fn(&str) -> bool) -> Option<Time> {
+    let statuses = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+    let running = statuses.filter(|one| matches(&one.name));
+    running.filter_map(|one| one.state.as_ref()?.running.as_ref()?.started_at.clone()).min()
+}
+
+/// Returns whether a container mounts a file below the root, or has the device.
+fn has_files(spec: &k8s::PodSpec, name: &str, root: &str) -> bool {
+    let is_file = |path: &str| path.strip_prefix(root).is_some_and(|rest| rest.starts_with('/'));
+    let volumes = spec.volumes.iter().flatten();
+    let files: Vec<_> =
+        volumes.filter(|one| one.host_path.as_ref().is_some_and(|host| is_file(&host.path))).collect();
+    let mut containers =
+        spec.init_containers.iter().flatten().chain(&spec.containers).filter(|one| one.name == name);
+    containers.any(|container| {
+        let limits = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
+        let mut mounts = container.volume_mounts.iter().flatten();
+        limits.is_some_and(|limits| limits.contains_key(DEVICE))
+            || mounts.any(|mount| files.iter().any(|file| file.name == mount.name))
+    })
 }
 
 /// Returns why a pod is not ready: the most specific container state, or the pod's condition.

@@ -5,10 +5,7 @@ use std::path::Path;
 use console::exit::Outcome;
 use console::output::{self, Format, Style};
 use lxcfs::{LxcfsFile, NodeSettings};
-use node::{
-    FileState, Mount, NodeAnnotation, PID_FILE, ProbeResult, Prober, Process, find_process, lxcfs_version,
-    runs_elsewhere,
-};
+use node::{FileState, Mount, NodeAnnotation, ProbeResult, Prober};
 use serde::Serialize;
 
 use super::checks::{fix, why};
@@ -25,9 +22,6 @@ struct LocalReport {
     /// The file system type at the LXCFS path.
     #[serde(skip_serializing_if = "Option::is_none")]
     mount: Option<String>,
-    /// The process of LXCFS.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pid: Option<i32>,
     /// Values that a pod with the files reads.
     sees: Vec<String>,
     /// Problems and fixes.
@@ -37,25 +31,18 @@ struct LocalReport {
 /// `doctor lxcfs --local`
 pub(super) async fn run(proc: &Path, format: Format, on_node: &NodeSettings) -> Outcome {
     let result = Prober::new(proc, &on_node.root).probe().await;
-    let process = find_process(proc, Path::new(PID_FILE), &on_node.root);
-    let mut report = NodeAnnotation::new(&result, on_node);
-    if let Some(process) = &process {
-        report.version = lxcfs_version(process);
-        report.set_options(process);
-    }
-    let findings = findings(proc, &result, on_node);
+    let findings = findings(&result, on_node);
     let is_well = result.serves(&on_node.files);
     let output = LocalReport {
-        sees: if is_well { visible_values(Some(&report), on_node) } else { Vec::new() },
+        sees: if is_well { visible_values(on_node) } else { Vec::new() },
         mount: result.mount.as_ref().map(|mount| mount.fs_type.clone()),
-        pid: process.as_ref().map(Process::pid),
-        report,
+        report: NodeAnnotation::new(&result, on_node),
         findings,
     };
     finding::print(format, &output, &output.findings, |report, style| text(report, &result, on_node, style))
 }
 
-fn findings(proc: &Path, result: &ProbeResult, on_node: &NodeSettings) -> Vec<Finding> {
+fn findings(result: &ProbeResult, on_node: &NodeSettings) -> Vec<Finding> {
     let mut found = Vec::new();
     let root = &on_node.root;
     let mut reported: Vec<FileState> = Vec::new();
@@ -70,16 +57,10 @@ fn findings(proc: &Path, result: &ProbeResult, on_node: &NodeSettings) -> Vec<Fi
             on_node.files.iter().filter(|one| result.state(**one) == seen).map(|one| one.name()).collect();
         let what = format!("{root}{} {} (files: {})", file.path(), seen.meaning(), alike.join(", "));
         if matches!(seen, FileState::Missing | FileState::NotLxcfs) && !is_mounted(result.mount.as_ref()) {
-            let fix = if runs_elsewhere(proc, root) {
-                let parent = Path::new(root).parent().unwrap_or(Path::new("/")).display();
-                format!(
-                    "LXCFS runs, but its mount is not visible here: in a pod, mount {parent} with mountPropagation: HostToContainer"
-                )
-            } else {
-                format!(
-                    "start LXCFS: systemctl start lxcfs, or kubectl apply -k deploy/lxcfs; then findmnt {root} (it must print fuse.lxcfs)"
-                )
-            };
+            let parent = Path::new(root).parent().unwrap_or(Path::new("/")).display();
+            let fix = format!(
+                "start LXCFS: systemctl start lxcfs, or kubectl apply -k deploy/lxcfs; then findmnt {root} (it must print fuse.lxcfs). If LXCFS runs and this is a pod, mount {parent} with mountPropagation: HostToContainer"
+            );
             found.push(Finding::new(
                 None,
                 "mount",
@@ -99,13 +80,8 @@ fn is_mounted(mount: Option<&Mount>) -> bool {
 }
 
 fn text(report: &LocalReport, result: &ProbeResult, on_node: &NodeSettings, style: Style) -> String {
-    let version = report.report.version.as_deref().unwrap_or("of unknown version");
-    let runs = match report.pid {
-        Some(pid) => format!("LXCFS {version} runs as process {pid}"),
-        None => "no LXCFS process with this mount".to_owned(),
-    };
     let mount = report.mount.as_deref().unwrap_or("not mounted");
-    let mut lines = vec![format!("{}  {mount}; {runs}", style.bold(&on_node.root))];
+    let mut lines = vec![format!("{}  {mount}", style.bold(&on_node.root))];
     for file in LxcfsFile::ALL {
         let seen = result.state(file);
         let is_promised = on_node.files.contains(&file);
