@@ -40,7 +40,8 @@ fn every_guard_works_with_api_server_1_37(context: &'static TestContext) -> Resu
 fn the_policies_are_turned_off_with_every_api_server(context: &'static TestContext) -> Result<()> {
     for api_server in [Binary::ApiServer131, Binary::ApiServer133, Binary::ApiServer137] {
         let options = Options::named(&format!("off-{}", api_server.version()?)).with_api_server(api_server);
-        policies_are_turned_off(context, &context.own_cluster(&options)?)?;
+        let cluster = context.own_cluster(&options.with_controllers())?;
+        policies_are_turned_off(context, &cluster, &["Background", "Orphan"])?;
     }
     Ok(())
 }

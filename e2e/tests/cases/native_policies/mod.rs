@@ -22,7 +22,13 @@ fn denial(purpose: &str) -> String {
 
 /// Expects a denial by the policy of this purpose, with these words.
 fn is_denied(answer: Answer, purpose: &str, words: &[&str]) -> Result<()> {
-    ensure!(answer.status == 403, "{}: {} {}", answer.what, answer.status, answer.message());
+    ensure!(
+        answer.status == 403,
+        "{}: {} {} instead of a denial by {purpose} {words:?}",
+        answer.what,
+        answer.status,
+        answer.message()
+    );
     let start = denial(purpose);
     for word in words.iter().copied().chain([start.as_str()]) {
         ensure!(answer.message().contains(word), "{} lacks {word:?}: {}", answer.what, answer.message());

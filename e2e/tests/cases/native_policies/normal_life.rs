@@ -20,6 +20,15 @@ fn controllers_work_with_one_user(context: &'static TestContext) -> Result<()> {
 
 fn controllers_work(context: &'static TestContext, options: &Options) -> Result<()> {
     let cluster = context.own_cluster(options)?;
+    // The user of all controllers has few permissions of its own.
+    let user = [
+        "create",
+        "clusterrolebinding",
+        "controllers",
+        "--clusterrole=cluster-admin",
+        "--user=system:kube-controller-manager",
+    ];
+    cluster.kubectl().run(&user)?.succeeded()?;
     let trusting = "trustedOwners: [ConfigMap]";
     let guards = guards(&[KEYS[0], trusting]);
     let (_installation, _durward) = Installation::start(context, &cluster, &guards, "durward-life")?;

@@ -145,7 +145,7 @@ pub(in crate::cases) fn sets_are_kept(cluster: &Cluster, api: &Api) -> Result<()
             &["--cascade=orphan", "kubectl annotate -n "],
         )?;
     }
-    is_allowed(api.delete_with(&path(&set, "?dryRun=All"), &json!({"propagationPolicy": "Orphan"}))?)?;
+    is_allowed(api.delete_with(&set, &json!({"propagationPolicy": "Orphan", "dryRun": ["All"]}))?)?;
     is_denied(api.delete(&pvc)?, "etcd-sets", &["it has the data of a member"])?;
     let replicas = |replicas: u32| json!({"spec": {"replicas": replicas}});
     for to in [2, 0] {

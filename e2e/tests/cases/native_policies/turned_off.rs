@@ -12,26 +12,31 @@ const CONFIGURATION: &str = "/apis/admissionregistration.k8s.io/v1/validatingweb
 /// The policies are inert within this time.
 const OFF_WITHIN: Duration = Duration::from_secs(2);
 
-/// The ways to delete the configuration.
-const DELETIONS: [&str; 2] = ["Background", "Orphan"];
-
 /// No controller runs here, so nothing cleans up: only the missing params turn the policies off. Durward itself is not asked.
 #[e2e::case]
 fn without_the_webhook_configuration_nothing_is_denied(context: &'static TestContext) -> Result<()> {
     let cluster = context.own_cluster(&Options::named("off-switch"))?;
-    policies_are_turned_off(context, &cluster)
+    policies_are_turned_off(context, &cluster, &["Background"])
+}
+
+/// `kubectl delete --cascade=orphan` keeps the objects that the configuration owns. The garbage collector completes the deletion.
+#[e2e::case]
+fn policies_that_are_orphaned_deny_nothing(context: &'static TestContext) -> Result<()> {
+    let cluster = context.own_cluster(&Options::named("off-orphans").with_controllers())?;
+    policies_are_turned_off(context, &cluster, &["Orphan", "Foreground"])
 }
 
 /// Registers the policies, deletes the webhook configuration in each way, and expects that they deny nothing then.
 pub(in crate::cases) fn policies_are_turned_off(
     context: &'static TestContext,
     cluster: &Cluster,
+    propagations: &[&str],
 ) -> Result<()> {
     let mut installation = Installation::by_url(context, cluster, &guards(&super::KEYS))?;
     let ns = namespace(cluster, "off", Profile::Transfer)?;
     let path = format!("/api/v1/namespaces/{}?dryRun=All", ns.name());
     let leave = || cluster.api().merge(&path, &json!({"metadata": {"labels": {LABEL: null}}}));
-    for propagation in DELETIONS {
+    for propagation in propagations {
         installation.register()?;
         await_denied(&leave, "etcd-namespaces")?;
         let options = json!({"propagationPolicy": propagation});
