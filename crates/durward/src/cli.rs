@@ -8,8 +8,8 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use console::exit::Stop;
 
 use crate::commands::{
-    annotate, certs, config_command, convert, demo, diff, docs, doctor, guards_command, impact, inject,
-    manifests, review, serve, snapshot, unregister, version,
+    annotate, certs, config_command, convert, demo, diff, docs, doctor, impact, inject, manifests, review,
+    serve, snapshot, unregister, version,
 };
 use crate::usage;
 
@@ -115,9 +115,6 @@ pub(crate) enum Command {
         after_help = "Examples:\n  durward config init --guard deletion > durward.yaml\n  durward config check durward.yaml"
     )]
     Config(config_command::Command),
-    /// Show each guard's scope, permissions and webhook rules
-    #[command(after_help = "Examples:\n  durward guards --config durward.yaml\n  durward guards -o json")]
-    Guards(guards_command::Args),
     /// Create and inspect certificates
     #[command(
         subcommand,
@@ -160,7 +157,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ),
     ("Setup", &["demo", "config", "certs", "manifests", "unregister"]),
     ("Server", &["serve"]),
-    ("Other", &["guards", "completions", "man", "version"]),
+    ("Other", &["completions", "man", "version"]),
 ];
 
 /// Replaces the flat list of commands in the help by groups.

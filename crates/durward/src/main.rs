@@ -20,8 +20,8 @@ use console::output;
 
 use cli::{Cli, Command};
 use commands::{
-    annotate, certs, config_command, convert, demo, diff, docs, doctor, guards_command, impact, inject,
-    manifests, review, serve, snapshot, unregister, version,
+    annotate, certs, config_command, convert, demo, diff, docs, doctor, impact, inject, manifests, review,
+    serve, snapshot, unregister, version,
 };
 
 fn main() -> ExitCode {
@@ -57,7 +57,6 @@ fn run(cli: Cli) -> Outcome {
         Command::Manifests(args) => manifests::run(&args),
         Command::Unregister(args) => unregister::run(&args),
         Command::Config(command) => config_command::run(&command),
-        Command::Guards(args) => guards_command::run(&args),
         Command::Certs(command) => certs::run(&command),
         Command::Completions(args) => docs::completions(&args, parser()),
         Command::Man(args) => docs::man(&args, parser()),

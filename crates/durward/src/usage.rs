@@ -39,7 +39,10 @@ const MEANT: [(&[&str], &str); 6] = [
 ];
 
 /// Commands of earlier releases, with the command that does the same.
-const REMOVED_COMMANDS: &[(&str, &str)] = &[];
+const REMOVED_COMMANDS: &[(&str, &str)] = &[(
+    "guards",
+    "durward config check FILE prints what each guard covers; durward manifests prints its permissions and webhooks",
+)];
 
 /// Flags of earlier releases, with their successor.
 const REMOVED_FLAGS: &[(&str, &str)] = &[

@@ -1,4 +1,4 @@
-//! Native policies: rules that need no facts, which the API server evaluates as ValidatingAdmissionPolicies.
+//! Native policies: rules that need no facts, which the API server evaluates as `ValidatingAdmissionPolicies`.
 //!
 //! Each purpose has one policy and one binding with a fixed name, so that permissions name them and a purpose that ends is deleted by
 //! name. The params of each policy are the `ValidatingWebhookConfiguration` of Durward. If that object is gone, a policy allows

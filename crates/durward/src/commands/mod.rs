@@ -8,7 +8,6 @@ pub(crate) mod demo;
 pub(crate) mod diff;
 pub(crate) mod docs;
 pub(crate) mod doctor;
-pub(crate) mod guards_command;
 pub(crate) mod impact;
 pub(crate) mod inject;
 pub(crate) mod manifests;

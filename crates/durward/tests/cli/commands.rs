@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::harness::{TestDir, durward, durward_in};
+use crate::harness::{durward, durward_in};
 
 #[test]
 fn prints_help_to_stdout_and_problems_to_stderr() {
@@ -60,7 +60,6 @@ fn every_command_has_an_example() {
         &["config", "schema"],
         &["config", "check"],
         &["config", "defaults"],
-        &["guards"],
         &["certs", "new"],
         &["certs", "show"],
         &["impact"],
@@ -77,41 +76,17 @@ fn every_command_has_an_example() {
 }
 
 #[test]
-fn prints_version_and_guards_as_text_and_json() {
+fn prints_the_version_and_refuses_what_was_removed() {
     assert!(durward(&["version"]).out.starts_with("durward "));
     let version = durward(&["version", "-o", "json"]).json();
     assert_eq!(version["guards"], serde_json::json!(["deletion", "lxcfs", "etcd", "resources"]));
     assert_eq!(version["reviewVersions"][1], "v1beta1");
-    // The longest name of an entry is install-namespace.
-    let line = |name: &str, text: &str| format!("  {name:<17}  {text}");
-    assert!(durward(&["guards"]).out.contains(&line("permission", "get/list/watch namespaces")));
-    let guards = durward(&["guards", "-o", "json"]).json();
-    let names: Vec<_> = (0..4).map(|at| guards[at]["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["deletion", "lxcfs", "etcd", "resources"]);
-    assert_eq!(guards[0]["webhooks"][0]["failurePolicy"], "Fail");
-    assert_eq!(guards[1]["webhooks"][0]["failurePolicy"], "Ignore");
-    assert_eq!(guards[2]["webhooks"], serde_json::json!([]), "no etcd cluster is configured by default");
-    assert!(durward(&["guards"]).out.contains(&line("webhooks", "none by default")));
-    let dir = TestDir::new();
-    dir.configure(
-        "  etcd: {clusters: [{namespace: db, selector: app=etcd, client: {tls: {secretName: etcd-client}}}]}\n",
-    );
-    let run = dir.run(&["guards", "--config", "durward.yaml"]);
-    assert_eq!(run.code, 0, "{}", run.err);
-    for (name, text) in [
-        ("permission", "get/list pods in db"),
-        ("permission", "get secrets etcd-client in db"),
-        ("permission", "get/create/update/delete leases of coordination.k8s.io in durward-system"),
-        ("etcd-pods", "DELETE pods, only objects labeled app=etcd, only namespace db (Fail, 10 s)"),
-    ] {
-        let line = line(name, text);
-        assert!(run.out.lines().any(|printed| printed == line), "{line}\n{}", run.out);
-    }
-    assert!(!run.out.contains("no-break-glass") && !run.out.contains("lxcfs"), "{}", run.out);
-    let verbose = dir.run(&["guards", "--config", "durward.yaml", "-v"]);
-    assert!(verbose.out.contains("    if no-break-glass: "), "{}", verbose.out);
-    let yaml = dir.run(&["guards", "--config", "durward.yaml", "-o", "yaml"]).out;
-    assert!(yaml.starts_with("- name: etcd\n"), "{yaml}");
+    let removed = durward(&["guards"]);
+    assert_eq!(removed.code, 2);
+    assert!(removed.err.contains("command \"guards\" was removed"), "{}", removed.err);
+    assert!(removed.err.contains("durward config check FILE"), "{}", removed.err);
+    let removed = durward(&["unregister", "--delete"]);
+    assert!(removed.err.contains("flag \"--delete\" was removed"), "{}", removed.err);
 }
 
 #[test]

@@ -102,7 +102,7 @@ fn doctor(lxcfs: &str, nodes: &[Value], pods: &[Value], more: &[&str]) -> Run {
     doctor_with(lxcfs, nodes, pods, None, more)
 }
 
-/// Runs it on a snapshot that also has a MutatingWebhookConfiguration of this name.
+/// Runs it on a snapshot that also has a `MutatingWebhookConfiguration` of this name.
 fn doctor_with(lxcfs: &str, nodes: &[Value], pods: &[Value], injector: Option<&str>, more: &[&str]) -> Run {
     let dir = TestDir::new();
     dir.configure(&format!("  lxcfs: {{{lxcfs}}}\n"));
@@ -262,7 +262,7 @@ fn reports_the_configuration_of_another_injector() {
 }
 
 /// Returns a running pod whose container `app` started at this time, with a mount or the device.
-fn user(name: &str, started: &str, spec: Value) -> Value {
+fn user(name: &str, started: &str, spec: &Value) -> Value {
     let state = json!({"running": {"startedAt": started}});
     let mut pod = json!({
         "metadata": {"name": name, "namespace": "shop", "uid": name}, "spec": spec,
@@ -288,11 +288,11 @@ fn reports_containers_that_started_before_lxcfs() {
         json!({"containers": [{"name": "app", "resources": {"limits": {"durward.dev/lxcfs": "1"}}}]});
     let file = || mounts("/var/lib/lxcfs/proc/stat");
     let users = [
-        user("old", before, file()),
-        user("by-device", before, device),
-        user("new", after, file()),
-        user("other-path", before, mounts("/var/lib/lxcfs-other/stat")),
-        user("without-files", before, json!({"containers": [{"name": "app"}]})),
+        user("old", before, &file()),
+        user("by-device", before, &device),
+        user("new", after, &file()),
+        user("other-path", before, &mounts("/var/lib/lxcfs-other/stat")),
+        user("without-files", before, &json!({"containers": [{"name": "app"}]})),
     ];
     let pods = [pods("n1"), users.to_vec()].concat();
     assert_eq!(

@@ -12,7 +12,7 @@ use e2e::prelude::*;
 use super::environment::eventually_ok;
 use super::objects::allow;
 
-/// The key of the guard that protects StatefulSets and PVCs.
+/// The key of the guard that protects `StatefulSets` and PVCs.
 pub(super) const KEYS: [&str; 1] = ["protectStatefulSets: true"];
 
 /// Returns the start of a denial by the policy of this purpose.
@@ -21,7 +21,7 @@ fn denial(purpose: &str) -> String {
 }
 
 /// Expects a denial by the policy of this purpose, with these words.
-fn is_denied(answer: Answer, purpose: &str, words: &[&str]) -> Result<()> {
+fn is_denied(answer: &Answer, purpose: &str, words: &[&str]) -> Result<()> {
     ensure!(
         answer.status == 403,
         "{}: {} {} instead of a denial by {purpose} {words:?}",
@@ -39,7 +39,7 @@ fn is_denied(answer: Answer, purpose: &str, words: &[&str]) -> Result<()> {
 /// Waits until the API server enforces the policy of this purpose: it compiles a policy a moment after it stored it. The request must be a
 /// dry run.
 fn await_denied(send: impl Fn() -> Result<Answer>, purpose: &str) -> Result<()> {
-    eventually_ok("the policy to deny", || is_denied(send()?, purpose, &[]))
+    eventually_ok("the policy to deny", || is_denied(&send()?, purpose, &[]))
 }
 
 /// Expects an allowed request without a warning.

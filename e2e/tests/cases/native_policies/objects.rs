@@ -52,9 +52,9 @@ pub(in crate::cases) fn pods_are_kept(ns: &Namespace<'_>, api: &Api) -> Result<(
     let way_out = format!("kubectl annotate -n {} pod etcd-0 durward.dev/delete-anyway=etcd-0", ns.name());
     await_denied(|| api.merge(&format!("{path}?dryRun=All"), &denied[0].1), "etcd-pods")?;
     for (words, change) in &denied {
-        is_denied(api.merge(&path, change)?, "etcd-pods", &[words, &way_out])?;
+        is_denied(&api.merge(&path, change)?, "etcd-pods", &[words, &way_out])?;
     }
-    is_denied(api.merge(&format!("{path}/status"), &denied[0].1)?, "etcd-pods", &["label app"])?;
+    is_denied(&api.merge(&format!("{path}/status"), &denied[0].1)?, "etcd-pods", &["label app"])?;
     ensure!(pods.object("etcd-0")?["metadata"]["labels"] == pod["metadata"]["labels"], "a label was changed");
     let allowed = [
         json!({"metadata": {"labels": {"tier": "db"}}}),
@@ -79,7 +79,7 @@ pub(in crate::cases) fn pods_are_kept(ns: &Namespace<'_>, api: &Api) -> Result<(
     let bare = pods.path("bare");
     is_allowed(api.merge(&bare, &json!({"spec": {"activeDeadlineSeconds": 9000}}))?)?;
     is_allowed(api.merge(&bare, &json!({"metadata": {"labels": {"app": "etcd"}}}))?)?;
-    is_denied(api.merge(&bare, &json!({"metadata": {"labels": null}}))?, "etcd-pods", &["label app"])?;
+    is_denied(&api.merge(&bare, &json!({"metadata": {"labels": null}}))?, "etcd-pods", &["label app"])?;
     // With the annotation, which the message names, the pod leaves.
     is_allowed(
         api.merge(&bare, &json!({"metadata": {"annotations": {"durward.dev/delete-anyway": "bare"}}}))?,
@@ -102,12 +102,12 @@ pub(in crate::cases) fn namespaces_are_kept(cluster: &Cluster, api: &Api) -> Res
     await_denied(|| api.merge(&format!("{path}?dryRun=All"), &labels(&Value::Null)), "etcd-namespaces")?;
     for after in [json!({LABEL: null}), json!({LABEL: "x"}), Value::Null] {
         let words = [format!("namespace {}: label {LABEL}", ns.name())];
-        is_denied(api.merge(&path, &labels(&after))?, "etcd-namespaces", &[&words[0]])?;
-        is_denied(api.merge(&format!("{path}/status"), &labels(&after))?, "etcd-namespaces", &[&words[0]])?;
+        is_denied(&api.merge(&path, &labels(&after))?, "etcd-namespaces", &[&words[0]])?;
+        is_denied(&api.merge(&format!("{path}/status"), &labels(&after))?, "etcd-namespaces", &[&words[0]])?;
     }
     let mut finalized = cluster.api().get(&path)?.succeeded()?.body;
     finalized["metadata"]["labels"] = json!({});
-    is_denied(api.replace(&format!("{path}/finalize"), &finalized)?, "etcd-namespaces", &[])?;
+    is_denied(&api.replace(&format!("{path}/finalize"), &finalized)?, "etcd-namespaces", &[])?;
     is_allowed(api.merge(&path, &labels(&json!({"tier": "db"})))?)?;
     is_allowed(api.merge(&path, &labels(&json!({"tier": null})))?)?;
     is_allowed(
@@ -140,18 +140,18 @@ pub(in crate::cases) fn sets_are_kept(cluster: &Cluster, api: &Api) -> Result<()
     for options in [json!({}), json!({"propagationPolicy": "Foreground"}), json!({"orphanDependents": false})]
     {
         is_denied(
-            api.delete_with(&set, &options)?,
+            &api.delete_with(&set, &options)?,
             "etcd-sets",
             &["--cascade=orphan", "kubectl annotate -n "],
         )?;
     }
     is_allowed(api.delete_with(&set, &json!({"propagationPolicy": "Orphan", "dryRun": ["All"]}))?)?;
-    is_denied(api.delete(&pvc)?, "etcd-sets", &["it has the data of a member"])?;
+    is_denied(&api.delete(&pvc)?, "etcd-sets", &["it has the data of a member"])?;
     let replicas = |replicas: u32| json!({"spec": {"replicas": replicas}});
     for to in [2, 0] {
-        is_denied(api.merge(&set, &replicas(to))?, "etcd-sets", &["can't be scaled down"])?;
+        is_denied(&api.merge(&set, &replicas(to))?, "etcd-sets", &["can't be scaled down"])?;
         let scale = api.merge(&path(&set, "/scale"), &replicas(to))?;
-        is_denied(scale, "etcd-sets", &["annotate the StatefulSet, then patch its spec.replicas"])?;
+        is_denied(&scale, "etcd-sets", &["annotate the StatefulSet, then patch its spec.replicas"])?;
     }
     is_allowed(api.merge(&path(&set, "/scale"), &replicas(4))?)?;
     is_allowed(api.merge(&set, &replicas(5))?)?;
@@ -161,7 +161,7 @@ pub(in crate::cases) fn sets_are_kept(cluster: &Cluster, api: &Api) -> Result<()
         let owned = json!({"metadata": {"ownerReferences": owned("ConfigMap")}});
         for subresource in ["", "/status"] {
             let answer = api.merge(&format!("{path}{subresource}"), &owned)?;
-            is_denied(answer, "etcd-sets", &["guards.etcd.trustedOwners"])?;
+            is_denied(&answer, "etcd-sets", &["guards.etcd.trustedOwners"])?;
         }
         is_allowed(api.merge(path, &json!({"metadata": {"labels": {"tier": "db"}}}))?)?;
     }
@@ -169,7 +169,7 @@ pub(in crate::cases) fn sets_are_kept(cluster: &Cluster, api: &Api) -> Result<()
     let mut created = cluster.api().get(&set)?.succeeded()?.body;
     created["metadata"] = json!({"name": "adopts", "ownerReferences": owned("ConfigMap")});
     let sets = ns.path("apps/v1/statefulsets");
-    is_denied(api.create(&sets, &created)?, "etcd-sets", &["an owner reference"])?;
+    is_denied(&api.create(&sets, &created)?, "etcd-sets", &["an owner reference"])?;
     created["metadata"] = json!({"generateName": "other-", "ownerReferences": owned("ConfigMap")});
     created["spec"]["selector"]["matchLabels"] = json!({"app": "web"});
     created["spec"]["template"]["metadata"]["labels"] = json!({"app": "web"});
@@ -222,11 +222,11 @@ fn the_policies_deny_while_durward_is_down(context: &'static TestContext) -> Res
     })?;
     let path = pods.path("etcd-0");
     is_denied(
-        mallory.api.merge(&path, &json!({"metadata": {"labels": null}}))?,
+        &mallory.api.merge(&path, &json!({"metadata": {"labels": null}}))?,
         "etcd-pods",
         &["label app"],
     )?;
-    is_denied(mallory.api.delete(&pods.stateful_set_path())?, "etcd-sets", &[])?;
+    is_denied(&mallory.api.delete(&pods.stateful_set_path())?, "etcd-sets", &[])?;
     is_allowed(mallory.api.merge(&path, &json!({"metadata": {"labels": {"tier": "db"}}}))?)?;
     ensure!(silent.connections() == 0, "a member was asked");
     Ok(())

@@ -107,11 +107,11 @@ fn annotations_override_the_policies(context: &'static TestContext) -> Result<()
         };
         await_denied(|| one.send(&mallory.api), one.purpose)?;
         annotate(json!({"durward.dev/delete-anyway": "other"}))?;
-        is_denied(one.send(&mallory.api)?, one.purpose, &[])?;
+        is_denied(&one.send(&mallory.api)?, one.purpose, &[])?;
         annotate(json!({"durward.dev/delete-anyway": one.name()}))?;
         is_allowed(one.send(&mallory.api)?)?;
         annotate(json!({"durward.dev/delete-anyway": null, "durward.dev/break-glass": one.name()}))?;
-        is_denied(one.send(&mallory.api)?, one.purpose, &[])?;
+        is_denied(&one.send(&mallory.api)?, one.purpose, &[])?;
         is_allowed(one.send(&root.api)?)?;
         annotate(json!({"durward.dev/break-glass": null}))?;
     }

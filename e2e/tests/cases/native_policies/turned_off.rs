@@ -38,7 +38,7 @@ pub(in crate::cases) fn policies_are_turned_off(
     let leave = || cluster.api().merge(&path, &json!({"metadata": {"labels": {LABEL: null}}}));
     for propagation in propagations {
         installation.register()?;
-        await_denied(&leave, "etcd-namespaces")?;
+        await_denied(leave, "etcd-namespaces")?;
         let options = json!({"propagationPolicy": propagation});
         cluster.api().delete_with(CONFIGURATION, &options)?.succeeded()?;
         let deleted = Instant::now();
@@ -60,7 +60,7 @@ fn nothing_returns_by_itself(context: &'static TestContext) -> Result<()> {
     let ns = namespace(&cluster, "off", Profile::Transfer)?;
     let path = format!("/api/v1/namespaces/{}?dryRun=All", ns.name());
     let leave = || cluster.api().merge(&path, &json!({"metadata": {"labels": {LABEL: null}}}));
-    await_denied(&leave, "etcd-namespaces")?;
+    await_denied(leave, "etcd-namespaces")?;
     cluster.api().delete(CONFIGURATION)?.succeeded()?;
     let deleted = Instant::now();
     while deleted.elapsed() < Duration::from_secs(300) {

@@ -98,7 +98,9 @@ fn evaluation_lines(one: &Answered, style: Style) -> Vec<String> {
         let names = one.evaluation.match_conditions.join(", ");
         add(
             "not run",
-            &format!("matchConditions {names}: only the API server evaluates them; see durward guards -v"),
+            &format!(
+                "matchConditions {names}: only the API server evaluates them; see durward manifests --only webhooks"
+            ),
         );
     }
     if one.evaluation.facts.is_empty() {

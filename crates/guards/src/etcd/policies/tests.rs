@@ -79,7 +79,7 @@ fn a_guarded_pod_keeps_labels_owner_images_and_deadline() {
             pod["metadata"]["ownerReferences"]
                 .as_array_mut()
                 .unwrap()
-                .extend(owner("ConfigMap").as_array().unwrap().clone())
+                .extend(owner("ConfigMap").as_array().unwrap().clone());
         },
     ];
     for change in owners {
@@ -276,7 +276,7 @@ fn a_set_is_not_deleted_scaled_down_or_given_an_owner() {
     assert!(to(3, 5).is_allowed(&all) && to(3, 3).is_allowed(&all));
     let scaled = |before, after, selector| {
         Asked::update("StatefulSet", &scale(before, selector), |scale: &mut Value| {
-            *scale = self::scale(after, selector)
+            *scale = self::scale(after, selector);
         })
         .sub("scale")
     };
@@ -295,7 +295,7 @@ fn a_set_is_not_deleted_scaled_down_or_given_an_owner() {
         assert!(scaled(before, after, selector).is_allowed(&all), "{selector}");
     }
     let restart = Asked::update("StatefulSet", &set(3), |set| {
-        set["spec"]["template"]["metadata"]["annotations"] = json!({"restartedAt": "x"})
+        set["spec"]["template"]["metadata"]["annotations"] = json!({"restartedAt": "x"});
     });
     assert!(restart.is_allowed(&all));
 

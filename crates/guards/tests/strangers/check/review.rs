@@ -168,11 +168,8 @@ fn request((operation, group, resource, subresource, name): Template) -> Value {
         "CREATE" => (Value::Null, stored),
         _ => (stored.clone(), stored),
     };
-    match subresource {
-        "eviction" => {
-            new = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}});
-        }
-        _ => {}
+    if subresource == "eviction" {
+        new = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}});
     }
     json!({
         "uid": "review", "operation": operation, "name": name, "namespace": namespace,

@@ -20,7 +20,7 @@ const COMPONENT: &str = "app.kubernetes.io/component";
 const OURS: [(&str, Component); 3] =
     [("lxcfs", Component::Lxcfs), ("lxcfs-node", Component::Node), ("lxcfs-device", Component::Device)];
 
-/// The MutatingWebhookConfiguration of crazytaxii's lxcfs-hostpath-injector. Its webhook reads the older annotation, as the guard does.
+/// The `MutatingWebhookConfiguration` of crazytaxii's lxcfs-hostpath-injector. Its webhook reads the older annotation, as the guard does.
 pub(super) const OTHER_INJECTOR: &str = "lxcfs-sidecar-injector-cfg";
 
 /// A program that runs on nodes.
