@@ -66,11 +66,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use admission::{BoxFuture, Fields, Guard, OnUnknown, Request, Ruling, SettlePolicy};
+use admission::{BoxFuture, Fields, Guard, Object, OnUnknown, Request, Ruling, SettlePolicy};
 
 use crate::common::{Defaults, FailurePolicy, Remark};
 use crate::install_namespace;
 use crate::kind::{Configured, GuardKind, Permissions, Requirements};
+use crate::memory::charge_parsed;
 use crate::webhook::WebhookEntry;
 use ::config::Section;
 use cluster::Clients;
@@ -218,6 +219,10 @@ impl Guard for EtcdGuard {
     }
 
     fn review<'a>(&'a self, request: &'a Request<'a>, deadline: Instant) -> BoxFuture<'a, Ruling> {
+        let objects = [&request.object, &request.old_object].into_iter().flatten();
+        if let Err(cause) = charge_parsed(request, objects.map(Object::raw)) {
+            return Box::pin(ready(Ruling::unknown(cause)));
+        }
         if install_namespace::is_deletion(&self.config.common_config, request) {
             let ruling = namespaces::review_install(&self.config, request, self.clients.context.now());
             return Box::pin(ready(ruling));
