@@ -11,7 +11,7 @@ pub(super) mod etcd_updates;
 mod etcd_variants;
 mod install;
 mod overrides;
-mod server;
+pub(super) mod server;
 
 use e2e::controlplane::User;
 use e2e::prelude::*;
