@@ -1,5 +1,5 @@
-//! Resident memory: idle, and with 64 MiB of bodies in flight, from few large ones to many small ones. A small body costs less than
-//! its connection.
+//! Resident memory: idle, and with as many bodies in flight as fit into 64 MiB, from few large ones to many small ones. A small body
+//! costs less than its connection.
 
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,8 @@ const FULL: f64 = 100.0 * MIB;
 const BUDGET: usize = 64 << 20;
 const BODY_COST: usize = 32 << 10;
 const CONNECTIONS: usize = 512;
+/// Larger bodies can use three quarters of the budget.
+const SMALL_BODY: usize = 256 << 10;
 /// Sizes of bodies. With the last one, every connection has a body and the whole budget is used.
 const BODIES: [usize; 4] = [2 << 20, 256 << 10, 128 << 10, 96 << 10];
 /// Policies of the measurement of `resources`.
@@ -26,7 +28,7 @@ const POLICIES: usize = 200;
 pub(super) fn measure(folder: &Folder, report: &mut Report) -> Result<()> {
     report.section(
         "Memory of the server",
-        "Resident memory after 1,000 reviews over 25 connections. Then 64 MiB of bodies, all of them complete except for the last byte; \
+        "Resident memory after 1,000 reviews over 25 connections. Then as many bodies as fit into 64 MiB, all of them complete except for the last byte; \
          the other connections of 512 are idle. controller-runtime limits each body to 7 MiB and not the sum of them.",
     );
     std::fs::write(folder.file("policies.yaml"), resources::policies(3, POLICIES - 3))?;
@@ -41,7 +43,8 @@ pub(super) fn measure(folder: &Folder, report: &mut Report) -> Result<()> {
     );
     report.row(Row::bytes(format!("idle, guard resources with {POLICIES} policies"), policies));
     for size in BODIES {
-        let bodies = (BUDGET / (size + BODY_COST)).min(CONNECTIONS);
+        let budget = if size > SMALL_BODY { BUDGET - BUDGET / 4 } else { BUDGET };
+        let bodies = (budget / (size + BODY_COST)).min(CONNECTIONS);
         let [mut durward, mut go] = [const { Samples::NONE }; 2];
         for _ in 0..rounds() {
             durward.push(with_bodies(folder, &Server::durward(folder, Guards::Lxcfs)?, bodies, size)?);

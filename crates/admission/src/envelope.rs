@@ -8,6 +8,7 @@
 
 use std::borrow::Cow;
 
+use crate::budget::ReviewMemory;
 use crate::decode_error::DecodeError;
 use crate::fields::{Fields, OWN_DRY_RUN, OWN_NAME, OWN_NAMESPACE, OWN_UID, Object};
 use crate::keys::{self, keys};
@@ -281,7 +282,7 @@ impl<'a> PartialRequest<'a> {
             && self.resource.resource == "namespaces"
             && self.namespace.is_empty()
         {
-            self.namespace = self.name.clone();
+            self.namespace.clone_from(&self.name);
         }
         let dry_run = self.dry_run || self.is_dry_eviction();
         Ok(Request {
@@ -301,6 +302,7 @@ impl<'a> PartialRequest<'a> {
             old_object: self.old_object,
             options: self.options,
             dry_run,
+            memory: ReviewMemory::default(),
         })
     }
 

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use crate::budget::ReviewMemory;
 use crate::decode_error::DecodeError;
 use crate::fields::Object;
 use crate::keys::{self, keys};
@@ -58,6 +59,9 @@ pub struct GroupVersionResource<'a> {
     pub resource: Cow<'a, str>,
 }
 
+/// Limit of a user's groups, so that a list of them needs little memory.
+const MAX_GROUPS: usize = 10_000;
+
 /// The user of a request. Groups and extra stay raw: few guards read them, and a user can be in thousands of groups.
 #[derive(Debug, Clone, Default)]
 pub struct User<'a> {
@@ -101,7 +105,11 @@ impl<'a> User<'a> {
                 UserKey::Uid => user.uid = scanner.string()?,
                 UserKey::Groups if scanner.peek()? == Shape::Array => {
                     let mut whole = scanner.clone();
-                    scanner.array(|scanner, _| scanner.string().map(drop))?;
+                    scanner.array(|scanner, index| {
+                        let at = scanner.offset();
+                        let too_many = JsonError { at, what: "the user is in more than 10,000 groups" };
+                        if index < MAX_GROUPS { scanner.string().map(drop) } else { Err(too_many) }
+                    })?;
                     user.groups = Some(whole.value_until(scanner));
                 }
                 UserKey::Groups => scanner.skip()?,
@@ -150,6 +158,8 @@ pub struct Request<'a> {
     pub options: Option<Raw<'a>>,
     /// Whether this is a dry run. `kubectl drain --dry-run=server` sets it only in the eviction's delete options, which count too.
     pub dry_run: bool,
+    /// The memory of the review. The server sets it.
+    pub memory: ReviewMemory,
 }
 
 impl Request<'_> {

@@ -17,6 +17,7 @@ mod install_namespace;
 mod kind;
 #[cfg(test)]
 mod match_conditions;
+mod memory;
 mod message;
 mod native_policy;
 pub mod overrides;

@@ -96,3 +96,25 @@ fn values_of_1000_levels_fit_on_the_stack_of_a_thread() {
     let run = move || [("[", "]"), (r#"{"a":"#, "}")].map(|(open, close)| walk(open, close));
     thread.spawn(run).expect("a thread starts").join().expect("all walks end");
 }
+
+#[test]
+fn a_list_is_charged_while_it_is_read() {
+    // 100,000 values of 24 bytes. The list has grown to 131,072 of them, and its copy is smaller.
+    let text = format!("[{}0]", "0,".repeat(99_999));
+    let (capacity, size) = (131_072 * 24, 100_000 * 24);
+    for (max, fits) in [(capacity + size - 1_000, false), (capacity + size + 1_000, true)] {
+        let (sender, charges) = std::sync::mpsc::channel();
+        let arena = Arena::charged(max, move |bytes| sender.send(bytes).is_ok());
+        assert_eq!(read_json(&text, &arena).is_ok(), fits, "{max}");
+        assert_eq!(arena.is_full(), !fits);
+        let charged: usize = charges.try_iter().sum();
+        assert!(charged <= max && charged >= capacity - 1_000, "{charged} of {max}");
+    }
+}
+
+#[test]
+fn a_value_without_memory_is_not_read_to_its_end() {
+    let text = format!("[{} this is not JSON", "0,".repeat(99_999));
+    let error = read_json(&text, &Arena::charged(1 << 20, |_| false)).expect_err("it needs memory");
+    assert!(error.message.contains("too much memory") && error.offset < 100, "{error}");
+}

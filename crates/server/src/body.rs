@@ -1,12 +1,12 @@
 //! Reads a body: reserves memory as it arrives, with the cost of its connection at the first byte, and limits its time.
 //!
 //! A small review (most have 2 to 20 kB) usually arrives whole in the connection's read buffer and is used from there without a
-//! copy. A larger one is copied to a buffer that grows with what has arrived, up to the announced length. It grows in few large
-//! steps, because each step leaves a hole: with 64 MiB of bodies in flight, doubling left 28 MiB of resident holes.
+//! copy. A larger one is copied to a buffer that grows with what has arrived. It grows in few large steps, because each step leaves a
+//! hole: with 64 MiB of bodies in flight, doubling left 28 MiB of resident holes.
 
 use std::time::Duration;
 
-use admission::budget::Reservation;
+use admission::budget::{Reservation, ReviewMemory};
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -16,8 +16,12 @@ use crate::settings::Limits;
 /// Bodies up to this size get their whole buffer at once. Memory that is not written to is not resident. A first step of 16 KiB
 /// left 8 MiB of holes with 512 bodies.
 const MIN_BUFFER: usize = 128 << 10;
-/// Factor by which the buffer grows. Memory that is not written to is not resident, so a large factor costs only addresses.
-const GROWTH: usize = 8;
+/// Size of the second step.
+const LARGE_BUFFER: usize = 1 << 20;
+/// Size of the last step for larger bodies. Allocations above 32 MiB are mapped and unmapped by themselves. glibc keeps smaller ones
+/// after they are freed, if one of their size was freed before (`M_MMAP_THRESHOLD`). Memory that is not written to costs only
+/// addresses.
+const MAPPED_BUFFER: usize = 33 << 20;
 
 /// A whole body.
 pub(crate) enum Body {
@@ -68,15 +72,15 @@ pub(crate) async fn read(
     }
 }
 
-/// Returns the bytes, without a copy. The reservation is dropped with the last of them.
-pub(crate) fn reserved(bytes: Vec<u8>, reservation: Reservation) -> Bytes {
-    struct Reserved(Vec<u8>, #[expect(dead_code, reason = "held until the bytes are dropped")] Reservation);
+/// Returns the bytes, without a copy. The memory is returned when the last of them is dropped.
+pub(crate) fn reserved(bytes: Vec<u8>, memory: ReviewMemory) -> Bytes {
+    struct Reserved(Vec<u8>, #[expect(dead_code, reason = "held until the bytes are dropped")] ReviewMemory);
     impl AsRef<[u8]> for Reserved {
         fn as_ref(&self) -> &[u8] {
             &self.0
         }
     }
-    Bytes::from_owner(Reserved(bytes, reservation))
+    Bytes::from_owner(Reserved(bytes, memory))
 }
 
 /// A body that is being read. At most one of `first` and `joined` is not empty.
@@ -119,12 +123,14 @@ impl Buffer {
         self.joined.extend_from_slice(&data);
     }
 
-    /// Grows by a factor, so that copying stays linear, but not above the announced length.
+    /// Grows in three steps. A body that is not large has a buffer of its length at last.
     fn grow(&mut self, more: usize) {
         let needed = self.joined.len() + more;
         if needed > self.joined.capacity() {
-            let larger = (self.joined.capacity() * GROWTH).max(MIN_BUFFER).min(self.length);
-            self.joined.reserve_exact(larger.max(needed) - self.joined.len());
+            let steps = [MIN_BUFFER, LARGE_BUFFER, MAPPED_BUFFER].into_iter();
+            let larger = steps.map(|step| if step < MAPPED_BUFFER { step.min(self.length) } else { step });
+            let larger = larger.filter(|step| *step >= needed).min().unwrap_or(self.length.max(needed));
+            self.joined.reserve_exact(larger - self.joined.len());
         }
     }
 
@@ -168,15 +174,23 @@ mod tests {
     }
 
     #[test]
-    fn grows_the_buffer_of_a_large_body_up_to_its_length() {
+    fn maps_the_buffer_of_a_large_body_after_its_first_mebibyte() {
         let length = 5_500_000;
         let mut buffer = buffer(length);
         while buffer.len() < length {
             let chunk = 10_000.min(length - buffer.len());
             buffer.push(Bytes::from(vec![1; chunk]));
-            assert!(buffer.joined.capacity() <= (GROWTH * buffer.len()).max(MIN_BUFFER));
+            let is_first = buffer.len() <= LARGE_BUFFER;
+            assert!(!is_first || buffer.joined.capacity() <= (8 * buffer.len()).max(MIN_BUFFER));
         }
-        assert_eq!(buffer.joined.capacity(), length);
+        assert_eq!(buffer.joined.capacity(), MAPPED_BUFFER);
+    }
+
+    #[test]
+    fn a_body_of_less_than_a_mebibyte_has_a_buffer_of_its_length() {
+        let mut buffer = buffer(300_000);
+        (0..3).for_each(|_| buffer.push(Bytes::from(vec![1; 100_000])));
+        assert_eq!((buffer.joined.capacity(), buffer.finish().bytes().len()), (300_000, 300_000));
     }
 
     #[test]
@@ -184,7 +198,7 @@ mod tests {
         let budget = admission::budget::Budget::new(4);
         let answer = vec![7; 4];
         let at = answer.as_ptr();
-        let mut bytes = reserved(answer, budget.reserve(4).unwrap());
+        let mut bytes = reserved(answer, ReviewMemory::new(budget.reserve(4).unwrap()));
         assert_eq!(bytes.as_ptr(), at);
         let first = bytes.split_to(1);
         drop(bytes);

@@ -172,8 +172,9 @@ pub struct Limits {
     /// API server can need six bytes for a character, for example `<`. A refused review is allowed if the webhook ignores failures.
     /// The review of an update has two objects, so it can have 20 MiB. With a limit of 20 MiB, glibc kept 150 MiB after large reviews.
     pub max_request_bytes: usize,
-    /// Size of all bodies and answers together, each with [`Limits::BODY_COST`] on top. A body counts as it arrives, not by its
-    /// `Content-Length`. Its answer counts in its place until the peer has taken it.
+    /// Size of all bodies and answers together, each with [`Limits::BODY_COST`] on top, and of what guards parse from bodies. A body
+    /// counts as it arrives, not by its `Content-Length`. Its answer counts in its place until the peer has taken it. A quarter is
+    /// only for bodies up to [`Limits::SMALL_BODY`], so that large ones can't keep ordinary reviews out.
     pub max_total_bytes: usize,
     /// Upper limit of the caller's `?timeout=`.
     pub request_timeout: Duration,
@@ -187,6 +188,14 @@ impl Limits {
     /// Memory that a body needs in addition to its bytes: buffers, TLS session and task of its connection, measured at 38 kB.
     /// Without it, many small bodies would take twice the memory of a few large ones.
     pub const BODY_COST: usize = 32 << 10;
+
+    /// Bodies up to this size can use all of `max_total_bytes`. Most reviews have 2 to 20 kB.
+    pub const SMALL_BODY: usize = 256 << 10;
+
+    /// Returns the part of a total that larger bodies can use.
+    pub const fn for_large_bodies(max_total_bytes: usize) -> usize {
+        max_total_bytes - max_total_bytes / 4
+    }
 }
 
 const DEFAULT_LIMITS: Limits = Limits {
@@ -252,7 +261,10 @@ impl Default for ShutdownTimes {
 
 // Each review needs a connection, and the largest body must fit.
 const _: () = assert!(DEFAULT_LIMITS.max_connections >= 2 * DEFAULT_LIMITS.max_concurrent_requests);
-const _: () = assert!(DEFAULT_LIMITS.max_total_bytes >= DEFAULT_LIMITS.max_request_bytes + Limits::BODY_COST);
+const _: () = assert!(
+    Limits::for_large_bodies(DEFAULT_LIMITS.max_total_bytes)
+        >= DEFAULT_LIMITS.max_request_bytes + Limits::BODY_COST
+);
 // Bodies, and idle connections at 30 kB.
 const _: () = assert!(DEFAULT_LIMITS.max_total_bytes + DEFAULT_LIMITS.max_connections * 30_000 < 80 << 20);
 

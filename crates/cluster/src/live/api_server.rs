@@ -19,6 +19,7 @@ use crate::fleet::{Cluster, GetQuery, ListQuery, Object, Part};
 use crate::metadata::Wire;
 use crate::{Address, MetadataResult, Resource, cause};
 use admission::Cause;
+use admission::budget::{Budget, Reservation};
 use config::Problem;
 
 /// 4 MiB: no object is larger than etcd accepts in one request (1.5 MiB, at most 3 MiB by common configuration).
@@ -97,11 +98,12 @@ impl ApiServer {
     async fn get_object(&self, address: Address<'_>) -> Result<Option<Object>, Failure> {
         let path = path::object(address)
             .ok_or_else(|| Failure::new(cause::REFUSED, "no object can have this name"))?;
-        let (status, body) = self.fetch(&path, ONE, None, OBJECT_LIMIT).await?;
+        let (status, body) = self.fetch(&path, ONE, None, OBJECT_LIMIT, self.bodies.memory()).await?;
         answer::object(&Cluster::Local, GetQuery { address, part: Part::Metadata }, status, &body)
     }
 
-    /// Reads one page of metadata of the local cluster over the shared connection.
+    /// Reads one page of metadata of the local cluster over the shared connection. Such a List is read once at a time, so its memory
+    /// is not counted.
     pub(crate) async fn list<T: Send + 'static>(
         &self,
         query: ListQuery<'_>,
@@ -110,7 +112,8 @@ impl ApiServer {
     ) -> Result<ListPage<T>, Failure> {
         let path = path::page(&query, label_selector)
             .ok_or_else(|| Failure::new(cause::REFUSED, "no namespace can have this name"))?;
-        let (status, body) = self.fetch(&path, MANY, None, LOCAL_PAGE_LIMIT).await?;
+        let memory = Budget::new(usize::MAX).empty();
+        let (status, body) = self.fetch(&path, MANY, None, LOCAL_PAGE_LIMIT, memory).await?;
         let query = OwnedQuery::from(&query);
         let parser =
             move |body: &[u8]| answer::metadata(&Cluster::Local, &query.borrow(), status, body, keep);
@@ -135,7 +138,7 @@ impl ApiServer {
         if response.status() == StatusCode::OK {
             return Ok(response);
         }
-        let (status, body) = self.read(response, OBJECT_LIMIT).await?;
+        let (status, body) = self.read(response, OBJECT_LIMIT, self.bodies.memory()).await?;
         Err(refusal(status, &body, "watch", resource))
     }
 
@@ -146,9 +149,10 @@ impl ApiServer {
         accept: &'static str,
         permit: Option<&Permit<'_>>,
         limit: usize,
+        memory: Reservation,
     ) -> Result<(StatusCode, Bytes), Failure> {
         let response = self.send(self.request(Method::GET, path, accept, Body::empty())?, permit).await?;
-        self.read(response, limit).await
+        self.read(response, limit, memory).await
     }
 
     /// Creates an object, or replaces the version that it names. A dry run stores nothing.
@@ -166,7 +170,7 @@ impl ApiServer {
         let mut request = self.request(method, &path, WHOLE, Body::from(object.to_string().into_bytes()))?;
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(WHOLE));
         let response = self.send(request, None).await?;
-        self.read(response, OBJECT_LIMIT).await.map_err(Failure::into_garbage)
+        self.read(response, OBJECT_LIMIT, self.bodies.memory()).await.map_err(Failure::into_garbage)
     }
 
     fn request(
@@ -208,16 +212,18 @@ impl ApiServer {
         &self,
         response: Response<ResponseBody>,
         limit: usize,
+        memory: Reservation,
     ) -> Result<(StatusCode, Bytes), Failure> {
         let status = response.status();
         let limit = if status == StatusCode::OK { limit } else { limit.min(STATUS_LIMIT) };
         let broken = |error: &(dyn std::error::Error + 'static)| not_sent(error, SERVER);
-        let body = self.bodies.read(response.into_body(), limit, broken).await.map_err(|failure| {
-            // Errors are never long.
-            let is_answer = failure.is_too_long && status == StatusCode::OK;
-            let code = if is_answer { cause::TOO_LONG } else { failure.cause.code };
-            Failure { cause: Cause::new(code, failure.cause.text), ..failure }
-        })?;
+        let body =
+            self.bodies.read(response.into_body(), limit, memory, broken).await.map_err(|failure| {
+                // Errors are never long.
+                let is_answer = failure.is_too_long && status == StatusCode::OK;
+                let code = if is_answer { cause::TOO_LONG } else { failure.cause.code };
+                Failure { cause: Cause::new(code, failure.cause.text), ..failure }
+            })?;
         Ok((status, body))
     }
 }

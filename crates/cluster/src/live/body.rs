@@ -1,24 +1,26 @@
 //! Response bodies: the limit of each, the memory budget of all, and parsing.
 //!
 //! A server chooses the size of its response, and Durward queries hundreds in parallel. So all responses share one budget. If
-//! the budget is exhausted, the request fails; a response is never cut. Long responses are parsed on a blocking thread, so that
-//! deadlines hold and other reviews do not wait.
+//! the budget is exhausted, the request fails; a response is never cut. A reader of a fleet then drops what has arrived, waits for
+//! all the memory that a response can need, and sends its request again. So no reader that waits has memory that others need. Long
+//! responses are parsed on a blocking thread, so that deadlines hold and other reviews do not wait.
 
 use std::ops::Deref;
+use std::pin::pin;
 use std::sync::Arc;
 
 use admission::Cause;
 use admission::budget::{Budget, Reservation};
 use http_body_util::BodyExt as _;
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex, Notify, Semaphore};
 use tokio::time::{Instant, timeout_at};
 use tower::BoxError;
 
 use super::failure::Failure;
 use crate::cause;
 
-/// 96 MiB: three of the longest responses (32 MiB), or 12 pages of the longest length (8 MiB).
-const BUDGET: usize = 96 << 20;
+/// 64 MiB: two of the longest responses (32 MiB), or 8 pages of the longest length (8 MiB).
+const BUDGET: usize = 64 << 20;
 
 /// Bytes of each response that are not counted, so that members with long responses cannot block the short ones of others.
 /// There are at most 1,000 concurrent requests: 16 MB.
@@ -34,6 +36,10 @@ const PARSERS: usize = 4;
 #[derive(Debug, Clone)]
 pub(crate) struct BodyReader {
     budget: Arc<Budget>,
+    /// Notified when a response is dropped.
+    returned: Arc<Notify>,
+    /// Held by the first of those that wait for memory.
+    turn: Arc<Mutex<()>>,
     parsers: Arc<Semaphore>,
 }
 
@@ -60,15 +66,42 @@ impl Default for BodyReader {
 
 impl BodyReader {
     pub(crate) fn with_budget(bytes: usize) -> Self {
-        Self { budget: Budget::new(bytes), parsers: Arc::new(Semaphore::new(PARSERS)) }
+        let returned = Arc::new(Notify::new());
+        let notify = Arc::clone(&returned);
+        let on_change = move |change| {
+            if change < 0 {
+                notify.notify_waiters();
+            }
+        };
+        let (turn, parsers) = (Arc::default(), Arc::new(Semaphore::new(PARSERS)));
+        Self { budget: Budget::observed(bytes, on_change), returned, turn, parsers }
     }
 
-    /// Reads a whole body of at most `limit` bytes. The reservation grows with the bytes that arrive, because a server may
-    /// announce more than it sends. `broken` maps an error of the connection.
+    /// Returns the memory for a response, which grows with it.
+    pub(crate) fn memory(&self) -> Reservation {
+        self.budget.empty()
+    }
+
+    /// Waits for the memory of the longest response with this limit. Those who wait get it in their order.
+    pub(crate) async fn wait_for_memory(&self, limit: usize) -> Reservation {
+        let _turn = self.turn.lock().await;
+        loop {
+            let mut returned = pin!(self.returned.notified());
+            returned.as_mut().enable();
+            match self.budget.reserve(limit) {
+                Some(memory) => return memory,
+                None => returned.await,
+            }
+        }
+    }
+
+    /// Reads a whole body of at most `limit` bytes. The memory grows with the bytes that arrive, because a server may announce more
+    /// than it sends. `broken` maps an error of the connection.
     pub(crate) async fn read<B>(
         &self,
         mut body: B,
         limit: usize,
+        mut memory: Reservation,
         broken: impl Fn(&(dyn std::error::Error + 'static)) -> Failure,
     ) -> Result<Bytes, Failure>
     where
@@ -76,7 +109,6 @@ impl BodyReader {
         B::Error: Into<BoxError>,
     {
         let mut bytes = Vec::new();
-        let mut reservation = self.budget.empty();
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame.map_err(|error| broken(&*error.into()))?.into_data() else { continue };
             let needed = bytes.len() + data.len();
@@ -86,16 +118,18 @@ impl BodyReader {
             }
             if needed > bytes.capacity() {
                 let capacity = needed.next_power_of_two().min(limit);
-                // It fails instead of waiting: other requests that hold parts of the budget may wait for more.
-                if !reservation.resize(capacity.saturating_sub(UNCOUNTED)) {
-                    let text = "Durward has no memory left for responses (96 MiB); retry";
-                    return Err(Failure::new(cause::OVERLOADED, text));
+                // It fails instead of waiting: other requests that hold parts of the budget can need more too.
+                let counted = capacity.saturating_sub(UNCOUNTED);
+                if counted > memory.amount() && !memory.resize(counted) {
+                    let text = "Durward has no memory left for responses (64 MiB); retry";
+                    return Err(Failure { lacks_memory: true, ..Failure::new(cause::OVERLOADED, text) });
                 }
                 bytes.reserve_exact(capacity - bytes.len());
             }
             bytes.extend_from_slice(&data);
         }
-        Ok(Bytes { bytes, _reservation: reservation })
+        memory.resize(bytes.capacity().saturating_sub(UNCOUNTED));
+        Ok(Bytes { bytes, _reservation: memory })
     }
 
     /// Parses a response. Returns `None` if that takes longer than the deadline.
@@ -136,7 +170,7 @@ mod tests {
 
     async fn read(reader: &BodyReader, length: usize) -> Result<Bytes, Failure> {
         let body = Full::new(bytes::Bytes::from(vec![b' '; length]));
-        reader.read(body, 4 << 20, |_| Failure::new(cause::UNREACHABLE, "broken")).await
+        reader.read(body, 4 << 20, reader.memory(), |_| Failure::new(cause::UNREACHABLE, "broken")).await
     }
 
     #[tokio::test]
@@ -162,6 +196,30 @@ mod tests {
         }
         drop(long);
         assert!(read(&reader, 200 << 10).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waits_for_memory_in_order_and_holds_none_meanwhile() {
+        let reader = BodyReader::with_budget(1 << 20);
+        let long = read(&reader, 900 << 10).await.unwrap();
+        let (first, second) = (reader.clone(), reader.clone());
+        let first = tokio::spawn(async move { first.wait_for_memory(1 << 20).await });
+        tokio::task::yield_now().await;
+        let second = tokio::spawn(async move { second.wait_for_memory(1).await });
+        tokio::task::yield_now().await;
+        assert!(!first.is_finished() && !second.is_finished());
+        drop(long);
+        let first = first.await.unwrap();
+        assert_eq!(first.amount(), 1 << 20);
+        tokio::task::yield_now().await;
+        assert!(!second.is_finished());
+        drop(first);
+        assert_eq!(second.await.unwrap().amount(), 1);
+        let all = reader.wait_for_memory(1 << 20).await;
+        let body = Full::new(bytes::Bytes::from(vec![b' '; 100 << 10]));
+        let broken = |_: &(dyn std::error::Error + 'static)| Failure::new(cause::UNREACHABLE, "broken");
+        let short = reader.read(body, 4 << 20, all, broken).await.unwrap();
+        assert!(short.len() == 100 << 10 && reader.budget.reserve(900 << 10).is_some());
     }
 
     #[tokio::test]

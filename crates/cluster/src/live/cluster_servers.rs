@@ -218,7 +218,8 @@ async fn connect_by_secret(local: Arc<ApiServer>, namespace: Arc<str>, name: Arc
     let Some(path) = path::object(address) else {
         return Err(because(cause::REFUSED, "no object can have this name"));
     };
-    let fetched = timeout(SECRET_TIMEOUT, local.fetch(&path, WHOLE, None, OBJECT_LIMIT)).await;
+    let fetched =
+        timeout(SECRET_TIMEOUT, local.fetch(&path, WHOLE, None, OBJECT_LIMIT, local.bodies.memory())).await;
     let fetched = fetched.map_err(|_| because(cause::TIMEOUT, "the API server did not answer"))?;
     let (status, body) = fetched.map_err(|failure| because(failure.cause.code, &failure.cause.text))?;
     if status == StatusCode::NOT_FOUND && Status::of(&body).is_about(address) {

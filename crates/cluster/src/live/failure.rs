@@ -21,6 +21,8 @@ pub(crate) struct Failure {
     pub(crate) is_only_http1: bool,
     /// The body is longer than its limit, and begins like an answer.
     pub(crate) is_too_long: bool,
+    /// Other answers use the memory for answers.
+    pub(crate) lacks_memory: bool,
 }
 
 impl Failure {
@@ -31,7 +33,8 @@ impl Failure {
     }
 
     pub(crate) fn new(code: &'static str, text: impl Into<String>) -> Self {
-        Self { cause: Cause::new(code, text), kind: None, is_only_http1: false, is_too_long: false }
+        let cause = Cause::new(code, text);
+        Self { cause, kind: None, is_only_http1: false, is_too_long: false, lacks_memory: false }
     }
 }
 

@@ -134,7 +134,7 @@ impl FleetClient {
         }
         let server = timeout_at(deadline, self.servers.get(of));
         let server = server.await.map_err(|_| no_answer(name, began, deadline))??;
-        let mut is_retry = false;
+        let (mut is_retry, mut memory) = (false, server.bodies.memory());
         loop {
             // A permit that becomes free at the deadline is too late.
             let permit = server.limiter.acquire(deadline).await;
@@ -145,11 +145,20 @@ impl FleetClient {
             };
             // The wait for the permit does not count against the cluster.
             let began = Instant::now();
-            let fetching = server.fetch(&path, accept, Some(&permit), limit);
+            let fetching = server.fetch(&path, accept, Some(&permit), limit, memory);
             let who = if *of == Cluster::Local { server.name() } else { of.name() };
             match timeout_at(deadline, fetching).await.map_err(|_| no_answer(who, began, deadline))? {
                 // The request was not sent, and HTTP/1.1 has permits of its own.
-                Err(failure) if failure.is_only_http1 && !is_retry => is_retry = true,
+                Err(failure) if failure.is_only_http1 && !is_retry => {
+                    is_retry = true;
+                    memory = server.bodies.memory();
+                }
+                // Neither the permit nor the part of the response that arrived is kept while others use the memory.
+                Err(Failure { lacks_memory: true, cause, .. }) => {
+                    drop(permit);
+                    let waited = timeout_at(deadline, server.bodies.wait_for_memory(limit)).await;
+                    memory = waited.map_err(|_| cause)?;
+                }
                 Ok(fetched) => return Ok(fetched),
                 Err(Failure { cause, .. }) if *of == Cluster::Local => return Err(cause),
                 Err(Failure { cause: Cause { code, text, .. }, .. }) => {

@@ -380,7 +380,7 @@ fn read_limits(section: &mut Section<'_>) -> Limits {
     let max_request_bytes = section.size("maxRequestBytes", "Size of one request body.", "10Mi");
     let max_total_bytes = section.size(
         "maxTotalBytes",
-        "Size of all request bodies and responses together, with 32Ki for the connection of each.",
+        "Size of all request bodies and responses together, with the values of bodies and 32Ki for the connection of each. A quarter is only for bodies up to 256Ki.",
         "64Mi",
     );
     let max_connections = section.number(
@@ -399,10 +399,12 @@ fn read_limits(section: &mut Section<'_>) -> Limits {
         let next = "use 10Mi: the largest object that etcd stores, and its envelope".to_owned();
         section.problem("maxRequestBytes", "must be greater than zero", Some(next));
     }
-    if max_total_bytes < max_request_bytes.saturating_add(Limits::BODY_COST) {
+    let is_small = max_request_bytes <= Limits::SMALL_BODY;
+    let usable = if is_small { max_total_bytes } else { Limits::for_large_bodies(max_total_bytes) };
+    if usable < max_request_bytes.saturating_add(Limits::BODY_COST) {
         section.problem(
             "maxTotalBytes",
-            "must be at least maxRequestBytes plus 32Ki, or the largest request is never accepted",
+            "must be larger, or the largest request is never accepted: three quarters of it must hold maxRequestBytes plus 32Ki",
             None,
         );
     }

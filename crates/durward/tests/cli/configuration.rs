@@ -29,7 +29,7 @@ fn reports_all_problems_with_line_key_and_allowed_values() {
         "server.webhookConfiguration.url: cannot be combined with service",
         "server.webhookConfiguration.service.name: invalid value \"Durward_1\": is not the name of a Service",
         "must be a name of a Service: lower-case letters, digits and -",
-        "server.limits.maxTotalBytes: must be at least maxRequestBytes",
+        "server.limits.maxTotalBytes: must be larger",
         "bad.yaml:15:3: unknown field \"guards.lxcf\": did you mean lxcfs?",
         "guards.lxcfs: is empty",
         "write lxcfs: {} to turn it on",

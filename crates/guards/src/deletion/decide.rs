@@ -14,8 +14,9 @@ use super::findings::{ClusterFindings, UsageState};
 use super::karmada::{KarmadaPart, Protection};
 use super::messages;
 use super::summary::FleetSummary;
-use super::target::{DeletionKind, Target};
+use super::target::{DeletionKind, Target, TargetField};
 use crate::exempt;
+use crate::memory::charge_parsed;
 use crate::overrides::Override;
 
 /// The next step of a review.
@@ -39,7 +40,11 @@ impl From<Ruling> for Next {
 /// Decides by the request alone, or returns the object to delete.
 pub(super) fn open(config: &Config, request: &Request<'_>) -> Result<Target, Box<Ruling>> {
     let kind = DeletionKind::of(request).ok_or_else(|| Box::new(Ruling::allow()))?;
-    let target = Target::read(kind, request).map_err(|why| Box::new(Ruling::unknown(why)))?;
+    let objects = [&request.object, &request.old_object].into_iter().flatten();
+    let texts = objects
+        .flat_map(|object| [TargetField::Labels, TargetField::Annotations].map(|field| object.field(field)));
+    let target = charge_parsed(request, texts.flatten()).and_then(|()| Target::read(kind, request));
+    let target = target.map_err(|why| Box::new(Ruling::unknown(why)))?;
     match config.common_config.exempt.of(request) {
         // A CRD has no namespace, even if the request has one.
         Some(key) if kind == DeletionKind::Namespace || key != exempt::NAMESPACES => {

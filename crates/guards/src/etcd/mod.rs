@@ -60,10 +60,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use admission::{BoxFuture, Fields, Guard, OnUnknown, Request, Ruling, SettlePolicy};
+use admission::{BoxFuture, Fields, Guard, Object, OnUnknown, Request, Ruling, SettlePolicy};
 
 use crate::common::{Defaults, FailurePolicy, Remark};
 use crate::kind::{Configured, GuardKind, Permissions, Requirements};
+use crate::memory::charge_parsed;
 use crate::native_policy::NativePolicy;
 use crate::webhook::WebhookEntry;
 use ::config::Section;
@@ -218,6 +219,10 @@ impl Guard for EtcdGuard {
     }
 
     fn review<'a>(&'a self, request: &'a Request<'a>, deadline: Instant) -> BoxFuture<'a, Ruling> {
+        let objects = [&request.object, &request.old_object].into_iter().flatten();
+        if let Err(cause) = charge_parsed(request, objects.map(Object::raw)) {
+            return Box::pin(ready(Ruling::unknown(cause)));
+        }
         let reviewer = Reviewer::new(&self.config, &self.clients, deadline.into());
         match RemovalKind::of(request) {
             Some(kind) => Box::pin(async move { reviewer.review_pod(kind, request).await }),

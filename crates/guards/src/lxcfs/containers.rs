@@ -4,7 +4,6 @@ use std::borrow::Cow;
 
 use admission::{Raw, Scanner, Shape};
 
-use super::bounded_text::{self, MAX_NAME, MAX_PATH};
 use super::files::Files;
 use super::mount_path::{Relation, clean, relation};
 use super::pod::{ContainerList, Pod, PodField, Unreadable, elements, members, unique_members};
@@ -109,7 +108,7 @@ impl<'a> Container<'a> {
         let mut container = Self {
             list,
             index,
-            name: bounded_text::name(name).map_err(unreadable)?,
+            name: name.and_then(Raw::text).ok_or_else(|| unreadable("has no name"))?,
             mounts: Slot::read(SlotPath::Mounts(list, index), mounts)
                 .ok_or_else(|| unreadable("has volumeMounts that are not an array"))?,
             limits: limits.map_or(Limits::default(), |([limits], _)| Limits::read(limits)),
@@ -119,14 +118,15 @@ impl<'a> Container<'a> {
         };
         for (mounts, path_key) in [(mounts, "mountPath"), (devices, "devicePath")] {
             let Some(mounts) = mounts.filter(|value| value.shape() == Shape::Array) else { continue };
-            mounts.scan().array(|scanner, _| {
+            mounts.scan().array(|scanner, _| -> Result<(), Unreadable> {
                 let mount = ContainerMount::read(scanner, path_key).map_err(unreadable)?;
                 container.add_mount(&mount, volumes);
                 let Some(volume) = mount.volume else { return Ok(()) };
                 if mount.is_bidirectional {
                     volumes.add_bidirectional_mount(&volume);
                 }
-                volumes.reserve_name(volume)
+                volumes.reserve_name(volume);
+                Ok(())
             })?;
         }
         // A file that LXCFS shows has no conflict, whatever else is mounted around it.
@@ -181,12 +181,9 @@ impl<'a> ContainerMount<'a> {
     fn read(scanner: &mut Scanner<'a>, path_key: &str) -> Result<Self, &'static str> {
         let ([path, volume, propagation], _) = members(scanner, [path_key, "name", "mountPropagation"])
             .map_err(|_| "has a mount that is not an object")?;
-        let path = bounded_text::optional(path, MAX_PATH, "has a mount path longer than 4096 bytes")?;
-        let volume =
-            bounded_text::optional(volume, MAX_NAME, "mounts a volume with a name longer than 253 bytes")?;
         Ok(Self {
-            path: path.ok_or("has a mount without a path")?,
-            volume,
+            path: path.and_then(Raw::text).ok_or("has a mount without a path")?,
+            volume: volume.and_then(Raw::text),
             is_bidirectional: propagation.is_some_and(|value| value.get() == "\"Bidirectional\""),
         })
     }

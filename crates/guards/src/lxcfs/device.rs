@@ -13,10 +13,9 @@ use std::collections::BTreeMap;
 
 use admission::Raw;
 
-use super::bounded_text::shortened;
 use super::containers::{Container, is_positive};
 use super::injection::Injection;
-use super::pod::{Pod, Unreadable, members, unique_members};
+use super::pod::{Pod, Unreadable, members, shortened, unique_members};
 use super::slot::{Slot, SlotPath};
 
 /// The extended resource. A container has one or none.

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use admission::{Patch, Pointer};
 use serde::Serialize;
 
-use super::bounded_text::MAX_ANNOTATIONS;
 use super::config::Config;
 use super::containers::{Container, Limits};
 use super::device;
@@ -20,6 +19,9 @@ use super::slot::{Slot, SlotPath};
 use super::volumes::Volumes;
 use ::lxcfs::LxcfsFile;
 use ::lxcfs::MountMethod;
+
+/// Limit of all annotations of an object (`TotalAnnotationSizeLimitB` in `apimachinery/pkg/api/validation`).
+const MAX_ANNOTATIONS: usize = 256 << 10;
 
 /// The volume name of each file.
 type VolumeNames<'v> = [Cow<'v, str>; LxcfsFile::ALL.len()];

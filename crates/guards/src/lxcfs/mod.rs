@@ -17,13 +17,12 @@
 //! |---|---|
 //! | `decide` | decides by the request, or by the labels of the namespace. Pure |
 //! | `opt_in`, `skip_reason` | opt-in settings of a pod, and reasons against files |
-//! | `pod`, `containers`, `volumes`, `mount_path`, `bounded_text` | read the pod |
+//! | `pod`, `containers`, `volumes`, `mount_path` | read the pod |
 //! | `mount_plan`, `device` | plan what each container gets |
 //! | `inject`, `injection`, `readiness`, `slot`, `verify_patch` | write and check the patch |
 //! | `messages` | texts |
 //! | `config`, `files`, `lxcfs_path`, `rules` | configuration and webhook entries |
 
-mod bounded_text;
 mod config;
 mod containers;
 mod decide;
@@ -54,6 +53,7 @@ use admission::{BoxFuture, Cause, Fields, Guard, OnUnknown, Request, Ruling, Set
 
 use crate::common::{Defaults, FailurePolicy, Remark};
 use crate::kind::{Configured, GuardKind, Permission, Permissions, Requirements};
+use crate::memory::no_memory;
 use crate::webhook::WebhookEntry;
 use ::config::Section;
 use cluster::{Address, Clients, Reader, Resource, cause};
@@ -63,6 +63,9 @@ use decide::Step;
 
 /// The path, the metric label and the configuration key.
 const NAME: &str = "lxcfs";
+
+/// Bytes of a pod's parts for each byte of its JSON: entries of maps, at least half full, with names of volumes and mounts.
+const PARTS: usize = 8;
 
 /// Five seconds are enough for a read from the cache. A slow Durward must not delay pods that can run without the files.
 const DEFAULTS: Defaults = Defaults {
@@ -147,6 +150,9 @@ impl Guard for LxcfsGuard {
 
     fn review<'a>(&'a self, request: &'a Request<'a>, deadline: Instant) -> BoxFuture<'a, Ruling> {
         Box::pin(async move {
+            if let Err(cause) = charge(request) {
+                return unknown(cause.code, &cause.text);
+            }
             let pending = match decide::decide(&self.config, request) {
                 Step::Decided(ruling) => return ruling,
                 Step::NeedsNamespace(pending) => pending,
@@ -163,14 +169,20 @@ impl Guard for LxcfsGuard {
                     decide::decide_with_namespace(&self.config, &pending, &namespace.labels)
                 }
                 // The API server accepts no pod in a missing namespace, so Durward reads another cluster.
-                Ok(None) => unknown(
-                    cause::REFUSED,
-                    &format!("namespace {:?} does not exist", bounded_text::shortened(name)),
-                ),
+                Ok(None) => {
+                    unknown(cause::REFUSED, &format!("namespace {:?} does not exist", pod::shortened(name)))
+                }
                 Err(cause) => unknown(cause.code, &cause.text),
             }
         })
     }
+}
+
+/// Reserves memory for the parts of the pod, before and after the request. Names and paths are copied only if JSON escapes them.
+fn charge(request: &Request<'_>) -> Result<(), Cause> {
+    let objects = [&request.object, &request.old_object].into_iter().flatten();
+    let bytes: usize = objects.map(|object| object.raw().get().len()).sum();
+    request.memory.charge(PARTS * bytes).map_err(no_memory)
 }
 
 fn unknown(code: &'static str, reason: &str) -> Ruling {

@@ -5,12 +5,11 @@
 
 use std::fmt::Write as _;
 
-use super::bounded_text::shortened;
 use super::config::Config;
 use super::containers::{Container, Limits};
 use super::device::{self, Requested, ResourceSlots};
 use super::files::Files;
-use super::pod::Unreadable;
+use super::pod::{Unreadable, shortened};
 
 /// The plan of a selected container: mounts of files, or the extended resource of the device plugin.
 #[derive(Debug)]

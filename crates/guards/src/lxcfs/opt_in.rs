@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 
 use admission::Raw;
 
-use super::bounded_text::{self, shortened};
 use super::files::Files;
-use super::pod::{Pod, PodField, Unreadable, entries};
+use super::pod::{Pod, PodField, Unreadable, entries, shortened};
 use ::lxcfs::{LxcfsFile, rejection};
 
 /// The annotation or label that opts a pod in (`enabled`) or out (`disabled`); the label that opts a namespace's pods in.
@@ -250,9 +249,7 @@ fn fill<'a>(
     value: Raw<'a>,
 ) -> Result<(), Unreadable> {
     let unreadable = |problem| Unreadable::new(format!("{what} {key}"), problem);
-    let value = bounded_text::text(value, bounded_text::MAX_ANNOTATIONS)
-        .map_err(|_| unreadable("is longer than 256 KiB"))?
-        .ok_or_else(|| unreadable("is not a string"))?;
+    let value = value.text().ok_or_else(|| unreadable("is not a string"))?;
     match slot.replace(value) {
         None => Ok(()),
         Some(_) => Err(unreadable("is duplicate")),

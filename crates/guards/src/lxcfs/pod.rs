@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 
+use admission::text::truncate;
 use admission::{JsonError, Object, Raw, Scanner, Shape};
 
 admission::fields! {
@@ -33,6 +34,14 @@ admission::fields! {
         Affinity = "/spec/affinity",
         Owners = "/metadata/ownerReferences",
     }
+}
+
+/// Length of a pod's string in a message, in characters. Names of containers and namespaces have at most 63.
+const MAX_CHARS: usize = 64;
+
+/// Returns as much of a pod's string as a message contains.
+pub(super) fn shortened(value: &str) -> Cow<'_, str> {
+    truncate(value, MAX_CHARS)
 }
 
 /// Error: a pod cannot be read, as in "spec.containers\[2\] is not an object".

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use admission::Shape;
 
-use super::bounded_text::shortened;
 use super::config::{Config, PodSecurity};
 use super::containers::Container;
 use super::opt_in::PodOptIn;
-use super::pod::{ContainerList, Pod, PodField, Unreadable};
+use super::pod::{ContainerList, Pod, PodField, Unreadable, shortened};
 use super::readiness::{self, READY};
 use super::volumes::Volumes;
 use ::lxcfs::NodeAffinity;

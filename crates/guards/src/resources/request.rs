@@ -6,14 +6,47 @@ use policy::request::{Addressed, GroupVersion, User};
 use policy::value::{Arena, ReadError, Value, read_json};
 use serde_json::json;
 
+/// Bytes of values for each byte of a request. A list of numbers of one digit, which is the densest JSON, needs 36 while it is read
+/// and 12 then.
+const VALUES: usize = 40;
+
+/// Bytes for the values of expressions, in addition.
+const EXPRESSIONS: usize = 4 << 20;
+
+/// Error: a request can't be read.
+#[derive(Debug)]
+pub(super) struct Unreadable {
+    /// The reason.
+    pub(super) error: ReadError,
+    /// Whether it is the new object.
+    pub(super) is_object: bool,
+}
+
+impl From<ReadError> for Unreadable {
+    fn from(error: ReadError) -> Self {
+        Self { error, is_object: false }
+    }
+}
+
+/// Creates the memory for the values of a request. It is charged to the review.
+pub(super) fn arena(request: &Request<'_>) -> Arena {
+    let objects = [&request.object, &request.old_object].into_iter().flatten().map(Object::raw);
+    let all = objects.chain(request.options).chain(request.user.extra);
+    let bytes: usize = all.map(|raw| raw.get().len()).sum();
+    let memory = request.memory.clone();
+    Arena::charged(EXPRESSIONS + VALUES * bytes, move |bytes| memory.charge(bytes).is_ok())
+}
+
 /// Converts a request. The objects are the API server's own JSON, so they have the form that policies see. The name and the labels
 /// of the Namespace are known.
 pub(super) fn convert<'a>(
     request: &'a Request<'a>,
     namespace: Option<&Metadata>,
     arena: &'a Arena,
-) -> Result<policy::request::Request<'a>, ReadError> {
+) -> Result<policy::request::Request<'a>, Unreadable> {
     let read = |raw: Option<Raw<'a>>| raw.map_or(Ok(Value::Null), |raw| read_json(raw.get(), arena));
+    let object = read(request.object.map(|object: Object<'a>| object.raw()));
+    let object = object.map_err(|error| Unreadable { error, is_object: true })?;
     let groups: Vec<&str> = request.user.groups().iter().map(|group| arena.text(group)).collect();
     let (kind, resource) = (kind(&request.kind), resource(&request.resource));
     let addressed = match (&request.request_kind, &request.request_resource) {
@@ -43,15 +76,10 @@ pub(super) fn convert<'a>(
         },
         dry_run: request.dry_run,
         options: read(request.options)?,
-        object: read(request.object.map(|object: Object<'a>| object.raw()))?,
+        object,
         old_object: read(request.old_object.map(|object: Object<'a>| object.raw()))?,
         ..policy::request::Request::default()
     })
-}
-
-/// Returns whether the new object can't be read: it has too many levels.
-pub(super) fn is_unreadable(request: &Request<'_>) -> bool {
-    request.object.is_some_and(|object| read_json(object.raw().get(), &Arena::new()).is_err())
 }
 
 fn kind<'a>(kind: &'a GroupVersionKind<'a>) -> GroupVersion<'a> {

@@ -6,8 +6,8 @@ use std::time::Instant;
 use admission::{Cause, PolicyEvaluation, PolicyOutcome, Request, Ruling};
 use cluster::{Address, Metadata, Resource, cause};
 use policy::set::Evaluation;
-use policy::value::Arena;
 
+use super::request::Unreadable;
 use super::{ResourcesGuard, messages, request};
 use crate::exempt;
 
@@ -31,7 +31,7 @@ pub(super) async fn review(guard: &ResourcesGuard, request: &Request<'_>, deadli
         namespace = read_namespace(guard, request, deadline).await;
     }
     let began = Instant::now();
-    let arena = Arena::new();
+    let arena = request::arena(request);
     let known = namespace.as_ref().ok().and_then(Option::as_deref);
     let evaluation = match request::convert(request, known, &arena) {
         Ok(converted) => {
@@ -39,10 +39,14 @@ pub(super) async fn review(guard: &ResourcesGuard, request: &Request<'_>, deadli
         }
         // A user can create an object with more levels than are read, so it is denied also if `failurePolicy` or `onUnknown` would allow
         // it. An old object is there already, and perhaps the request makes it smaller.
-        Err(error) if request::is_unreadable(request) && set.can_deny(group, resource) => {
+        Err(unreadable) if arena.is_full() => {
+            let text = format!("the request can't be read: {}", unreadable.error);
+            return Ruling::unknown(Cause::new(cause::TOO_LONG, text));
+        }
+        Err(Unreadable { error, is_object: true }) if set.can_deny(group, resource) => {
             return Ruling::deny(messages::unreadable(request, &error));
         }
-        Err(error) => {
+        Err(Unreadable { error, .. }) => {
             let text = format!("the request can't be read: {error}");
             return Ruling::unknown(Cause::new(cause::GARBAGE, text));
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ::config::{parse, read};
 use admission::Verdict;
+use admission::budget::{Budget, ReviewMemory};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -443,4 +444,32 @@ async fn an_object_with_too_many_levels_is_denied_also_with_ignore() {
     let Verdict::Deny(denial) = ruling.verdict else { panic!("{ruling:?}") };
     let text = "policies can't read KubernetesCluster a\n  nested too deeply at byte ";
     assert!(denial.message.starts_with(text), "{denial:?}");
+}
+
+#[tokio::test]
+async fn an_object_whose_values_find_no_memory_is_unknown() {
+    let config = valid(&POLICY.bound());
+    let guard = config.build(&Clients::offline()).remove(0);
+    let body = format!(
+        r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"u","operation":"CREATE",
+        "kind":{{"group":"ecs.yun.com","version":"v1","kind":"KubernetesCluster"}},
+        "resource":{{"group":"ecs.yun.com","version":"v1","resource":"kubernetesclusters"}},"name":"a",
+        "object":{{"metadata":{{"name":"a"}},"spec":[0{}]}}}}}}"#,
+        ",0".repeat(100_000)
+    );
+    let mut review = admission::decode(body.as_bytes(), guard.fields()).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(5);
+    assert_eq!(guard.review(&review.request, deadline).await.verdict, Verdict::Allow);
+    for (size, others, is_busy) in [(1 << 20, 0, false), (16 << 20, 14 << 20, true)] {
+        let budget = Budget::new(size);
+        let _others = budget.reserve(others);
+        let memory = ReviewMemory::new(budget.empty());
+        review.request.memory = memory.clone();
+        let Verdict::Unknown(causes) = guard.review(&review.request, deadline).await.verdict else {
+            panic!()
+        };
+        assert_eq!(causes[0].code, cluster::cause::TOO_LONG);
+        assert!(causes[0].text.contains("the value needs too much memory"), "{causes:?}");
+        assert_eq!(memory.lacks_memory(), is_busy);
+    }
 }

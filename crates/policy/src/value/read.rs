@@ -3,11 +3,15 @@
 //! Numbers are read as the API server reads them: an integer that fits into 64 bits is an integer, all others are doubles.
 //! The last one of duplicate keys stays, as in Go.
 
+use super::arena::MAPPED;
 use super::{Arena, Value};
 
 /// Levels of nesting that are read. Go reads 10,000. Durward compares and writes values recursively: in a debug build, 2 MiB of stack
 /// suffice for 1,400 levels.
 const MAX_DEPTH: usize = 1_000;
+
+/// Lists and objects of more bytes have a mapping.
+const MAPPED_FROM: usize = 1 << 20;
 
 /// The text is not JSON or too deep.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -24,21 +28,30 @@ enum Open<'a> {
     Object(Vec<(&'a str, Value<'a>)>, &'a str),
 }
 
+impl Open<'_> {
+    /// Items for which a new list or object has memory. It is not counted: at most 320 kB are open at once.
+    const CAPACITY: usize = 8;
+}
+
 /// Reads one JSON value.
 pub fn read_json<'a>(text: &'a str, arena: &'a Arena) -> Result<Value<'a>, ReadError> {
-    let mut reader = Reader { text, at: 0, arena };
+    let mut reader = Reader { text, at: 0, arena, open: 0 };
     let value = reader.read()?;
     reader.skip_space();
     if reader.at < text.len() {
         return Err(reader.error("invalid character after the value"));
     }
-    if arena.is_full() { Err(reader.error("the value needs too much memory")) } else { Ok(value) }
+    if arena.is_full() { Err(reader.error(NO_MEMORY)) } else { Ok(value) }
 }
+
+const NO_MEMORY: &str = "the value needs too much memory";
 
 struct Reader<'a> {
     text: &'a str,
     at: usize,
     arena: &'a Arena,
+    /// Bytes of the open lists and objects. They are not in the arena, which needs room for them nevertheless.
+    open: usize,
 }
 
 impl<'a> Reader<'a> {
@@ -69,7 +82,7 @@ impl<'a> Reader<'a> {
                         Value::Object(&[])
                     } else {
                         let key = self.key()?;
-                        self.push(&mut stack, Open::Object(Vec::with_capacity(8), key))?;
+                        self.push(&mut stack, Open::Object(Vec::with_capacity(Open::CAPACITY), key))?;
                         continue;
                     }
                 }
@@ -80,7 +93,7 @@ impl<'a> Reader<'a> {
                         self.at += 1;
                         Value::List(&[])
                     } else {
-                        self.push(&mut stack, Open::List(Vec::with_capacity(4)))?;
+                        self.push(&mut stack, Open::List(Vec::with_capacity(Open::CAPACITY)))?;
                         continue;
                     }
                 }
@@ -92,8 +105,8 @@ impl<'a> Reader<'a> {
                 self.skip_space();
                 let next = self.peek();
                 match open {
-                    Open::List(items) => items.push(value),
-                    Open::Object(entries, key) => entries.push((key, value)),
+                    Open::List(items) => self.add(items, value)?,
+                    Open::Object(entries, key) => self.add(entries, (*key, value))?,
                 }
                 match (next, open) {
                     (Some(b','), Open::List(_)) => {
@@ -106,14 +119,47 @@ impl<'a> Reader<'a> {
                         *key = self.key()?;
                         break;
                     }
-                    (Some(b']'), Open::List(items)) => value = Value::List(self.arena.slice(items)),
-                    (Some(b'}'), Open::Object(entries, _)) => value = object(self.arena, entries),
+                    (Some(b']'), Open::List(items)) => {
+                        self.close(items)?;
+                        value = Value::List(self.arena.slice(items));
+                    }
+                    (Some(b'}'), Open::Object(entries, _)) => {
+                        self.close(entries)?;
+                        value = object(self.arena, entries);
+                    }
                     _ => return Err(self.error("expected ',' or the end of the list or object")),
                 }
                 self.at += 1;
                 stack.pop();
             }
         }
+    }
+
+    /// Adds an item to an open list or object. It doubles its memory, up to a size from which it has a mapping that it fills.
+    fn add<T>(&mut self, items: &mut Vec<T>, item: T) -> Result<(), ReadError> {
+        if items.len() >= Open::CAPACITY && items.len().is_power_of_two() {
+            let size = size_of_val(items.as_slice());
+            // While it grows, the old memory is in use too.
+            let copied = if size < MAPPED_FROM { size } else { 0 };
+            if !self.arena.has_room(self.open + size + copied) {
+                return Err(self.error(NO_MEMORY));
+            }
+            self.open += size;
+            let more = if size < MAPPED_FROM { size } else { MAPPED.saturating_sub(size) };
+            items.reserve_exact(more / size_of::<T>());
+        }
+        items.push(item);
+        Ok(())
+    }
+
+    /// Ends a list or object, which is copied to the arena while its memory is in use.
+    fn close<T>(&mut self, items: &[T]) -> Result<(), ReadError> {
+        if !self.arena.has_room(self.open + size_of_val(items)) {
+            return Err(self.error(NO_MEMORY));
+        }
+        let capacity = items.len().next_power_of_two().max(Open::CAPACITY);
+        self.open -= (capacity - Open::CAPACITY) * size_of::<T>();
+        Ok(())
     }
 
     fn push(&self, stack: &mut Vec<Open<'a>>, open: Open<'a>) -> Result<(), ReadError> {

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use admission::{BoxFuture, Cause, Request, Ruling, Settled, settle};
 use futures_util::FutureExt as _;
 
+use super::long::LongBodies;
 use crate::cause;
 use crate::deadline::format_duration;
 use crate::plan::Route;
@@ -23,8 +24,13 @@ use crate::text::for_log;
 /// The margin between the deadline of a guard and the end of its time.
 const MAX_MARGIN: Duration = Duration::from_millis(200);
 
-/// Calls the guard and settles its ruling. A panic and a passed deadline are Unknown.
-pub(super) async fn run(route: &Route, request: &Request<'_>, began: Instant, budget: Duration) -> Settled {
+/// Calls the guard and settles its ruling. A panic and a passed deadline are Unknown. `length` is that of the body.
+pub(super) async fn run(
+    route: &Route,
+    request: &Request<'_>,
+    (began, budget): (Instant, Duration),
+    (long_bodies, length): (&LongBodies, usize),
+) -> Settled {
     let guard = route.guard.as_ref();
     let name = guard.name();
     let end = began + budget;
@@ -39,7 +45,8 @@ pub(super) async fn run(route: &Route, request: &Request<'_>, began: Instant, bu
         let deadline = now + left.saturating_sub(MAX_MARGIN.min(left / 10));
         // `async`, so that a panic before the guard returns its future is caught too.
         let review = AssertUnwindSafe(async { guard.review(request, deadline).await }).catch_unwind();
-        match tokio::time::timeout_at(end.into(), CatchDrop(Some(review.boxed()))).await {
+        let review = long_bodies.run(length, CatchDrop(Some(review.boxed())));
+        match tokio::time::timeout_at(end.into(), review).await {
             Ok(Ok(ruling)) => ruling,
             Ok(Err(panic)) => {
                 route.metrics.panics.inc();

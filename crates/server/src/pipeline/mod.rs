@@ -5,24 +5,26 @@
 //!   -> body, reserved as it arrives ──503 (bytes)  ──408 (slow)
 //!   -> in-flight permit ──503
 //!   -> decode, one pass ──400 with line and column
-//!   -> guard, within its budget ──panic: Unknown  ──deadline: Unknown  ──late (the body took the budget): Unknown
+//!   -> guard, within its budget ──panic: Unknown  ──deadline: Unknown  ──late (the body took the budget): Unknown  ──503 (bytes)
 //!   -> settle by the guard's policy -> encode: always 200, same uid, same version
 //!   -> the reservation is now the answer's, until the peer has taken it ──503 (bytes)
 //!   -> metrics, one log line
 //! ```
 //!
 //! The permit is taken after the body has arrived, so a slow sender holds only the bytes that it sent. The pipeline holds no
-//! lock, and the request borrows from the body.
+//! lock, and the request borrows from the body. A guard reserves the memory of what it parses; if other reviews have it, the answer
+//! is 503 too.
 
 mod caller;
 mod guard;
+mod long;
 mod record;
 mod refusal;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use admission::budget::Budget;
+use admission::budget::{Budget, ReviewMemory};
 use admission::text::truncate;
 use admission::{decode, encode};
 use bytes::Bytes;
@@ -41,6 +43,7 @@ use crate::settings::{Limits, Timeouts};
 use crate::text::for_log;
 pub(crate) use caller::Caller;
 pub(crate) use guard::panic_message;
+use long::LongBodies;
 use record::Record;
 use refusal::Refusal;
 
@@ -52,6 +55,9 @@ pub(crate) struct Pipeline {
     plan: PlanCell,
     reviews: Arc<Budget>,
     bytes: Arc<Budget>,
+    /// The part of `bytes` for large bodies.
+    large_bytes: Arc<Budget>,
+    long_bodies: LongBodies,
     limits: Limits,
     body_timeout: Duration,
     drain: DrainWatch,
@@ -75,12 +81,15 @@ impl Pipeline {
     ) -> Self {
         let metrics = metrics.server().clone();
         let (reviews, bytes) = (metrics.in_flight.clone(), metrics.bytes_in_flight.clone());
+        let bytes = Budget::observed(limits.max_total_bytes, move |change| _ = bytes.inc_by(change));
         Self {
             plan,
             reviews: Budget::observed(limits.max_concurrent_requests, move |change| {
                 _ = reviews.inc_by(change);
             }),
-            bytes: Budget::observed(limits.max_total_bytes, move |change| _ = bytes.inc_by(change)),
+            large_bytes: bytes.part(Limits::for_large_bodies(limits.max_total_bytes)),
+            bytes,
+            long_bodies: LongBodies::new(),
             limits,
             body_timeout: timeouts.body,
             drain,
@@ -119,7 +128,8 @@ impl Pipeline {
         connection: &ConnectionState,
     ) -> Result<Bytes, Refusal> {
         let Head { route, length, budget } = self.read_head(&request)?;
-        let mut reservation = self.bytes.empty();
+        let is_small = length <= Limits::SMALL_BODY;
+        let mut reservation = if is_small { &self.bytes } else { &self.large_bytes }.empty();
         let body = body::read(request.into_body(), length, &mut reservation, self.body_timeout).await;
         let body = body.map_err(|error| match error {
             BodyError::NoMemory => Refusal::TooManyBytes,
@@ -128,16 +138,19 @@ impl Pipeline {
         })?;
         connection.end_body();
         let Some(_permit) = self.reviews.reserve(1) else { return Err(Refusal::TooManyReviews) };
-        let review = decode(body.bytes(), route.guard.fields())?;
-        let record = Record::begin(&route, &review.request, caller, began, body.bytes().len());
-        let settled = guard::run(&route, &review.request, began, budget).await;
+        let memory = ReviewMemory::new(reservation);
+        let bodies = &self.long_bodies;
+        let mut review = bodies.run(length, async { decode(body.bytes(), route.guard.fields()) }).await?;
+        review.request.memory = memory.clone();
+        let record = Record::begin(&route, &review.request, caller, began, length);
+        let settled = guard::run(&route, &review.request, (began, budget), (bodies, length)).await;
         let answer = encode(&review, &settled);
-        if !reservation.resize(Limits::BODY_COST + answer.len()) {
+        if memory.lacks_memory() || !memory.resize(Limits::BODY_COST + answer.len()) {
             record.shed();
             return Err(Refusal::TooManyBytes);
         }
         record.answered(&settled);
-        Ok(body::reserved(answer, reservation))
+        Ok(body::reserved(answer, memory))
     }
 
     /// Checks the head before a byte of the body is read.

@@ -55,6 +55,60 @@ async fn bytes_over_the_budget_are_shed_until_a_review_is_answered() {
 }
 
 #[tokio::test]
+async fn a_review_whose_values_find_no_memory_is_shed_until_another_is_answered() {
+    let gate = Gate::new();
+    let server = ServerBuilder::new()
+        .guard(Stub::new("wait", Behavior::Wait(gate.clone())))
+        .guard(Stub::new("values", Behavior::Charge(2 * COST)))
+        .guard(Stub::new("more", Behavior::Charge(4 * COST)))
+        .with(|options| {
+            options.limits.max_request_bytes = 3000;
+            options.limits.max_total_bytes = 4 * COST;
+        })
+        .start()
+        .await;
+    let body = review("web", 0);
+    let mut first = begin_review(&server, "/wait", &body).await;
+    server.wait_for_metric("durward_reviews_in_flight", 1.0).await;
+    let shed = server.post("/values", &body).await;
+    assert_eq!((shed.status, shed.header("retry-after")), (503, Some("1")));
+    server.wait_for_metric("durward_shed_total{cause=\"bytes\"}", 1.0).await;
+    // No other review can end so that this one fits.
+    let unknown = server.post("/more", &body).await;
+    assert!(unknown.status == 200 && unknown.text().contains("TooLarge"), "{}", unknown.text());
+    server.wait_for_metric("durward_bytes_in_flight", (COST + body.len()) as f64).await;
+    gate.open(1);
+    assert_eq!(first.answer().await.unwrap().status, 200);
+    let allowed = server.post("/values", &body).await;
+    assert!(allowed.status == 200 && allowed.text().contains("\"allowed\":true"), "{}", allowed.text());
+    server.wait_for_metric("durward_bytes_in_flight", 0.0).await;
+}
+
+#[tokio::test]
+async fn large_bodies_leave_a_quarter_to_small_ones() {
+    let gate = Gate::new();
+    let server = ServerBuilder::new()
+        .guard(Stub::new("wait", Behavior::Wait(gate.clone())))
+        .guard(Stub::new("allow", Behavior::Allow))
+        .with(|options| options.limits.max_total_bytes = 16 << 20)
+        .start()
+        .await;
+    let large = review("web", 8 << 20);
+    let mut first = begin_review(&server, "/wait", &large).await;
+    server.wait_for_metric("durward_reviews_in_flight", 1.0).await;
+    // Two of them would be 16 MiB, and large ones can use 12.
+    let mut second = server.connect().await;
+    second.start("/allow", large.len()).await;
+    second.send(large.get(..(5 << 20)).unwrap()).await;
+    assert_eq!(second.answer().await.unwrap().status, 503);
+    let small = review("web", 200 << 10);
+    assert_eq!(server.post("/allow", &small).await.status, 200);
+    gate.open(1);
+    assert_eq!(first.answer().await.unwrap().status, 200);
+    assert_eq!(server.post("/allow", &large).await.status, 200);
+}
+
+#[tokio::test]
 async fn sheds_reviews_over_the_limit_until_one_is_answered() {
     let gate = Gate::new();
     let server = small_server(&gate).await;

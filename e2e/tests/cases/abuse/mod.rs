@@ -8,7 +8,7 @@ mod etcd_strangers;
 mod etcd_variants;
 mod install;
 mod overrides;
-mod server;
+pub(super) mod server;
 
 use e2e::controlplane::User;
 use e2e::prelude::*;

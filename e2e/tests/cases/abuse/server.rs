@@ -277,7 +277,8 @@ fn reviews_of_ten_mebibytes_leave_no_memory_behind(context: &'static TestContext
     cluster.api().delete(&path)?.succeeded().map(drop)
 }
 
-fn resident(durward: &Durward) -> Result<u64> {
+/// Returns the resident memory in KiB.
+pub(in crate::cases) fn resident(durward: &Durward) -> Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", durward.pid()))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
     Ok(line.trim().trim_end_matches("kB").trim().parse()?)
@@ -331,10 +332,10 @@ fn namespace() -> Value {
 }
 
 /// A client that posts reviews on one connection.
-struct Attacker(StreamOwned<ClientConnection, TcpStream>);
+pub(in crate::cases) struct Attacker(StreamOwned<ClientConnection, TcpStream>);
 
 impl Attacker {
-    fn connect(durward: &Durward, ca: &Ca) -> Result<Self> {
+    pub(in crate::cases) fn connect(durward: &Durward, ca: &Ca) -> Result<Self> {
         let to = durward.reviews();
         let connection = ClientConnection::new(Arc::new(client(ca)?), ServerName::from(to.ip()))?;
         let tcp = TcpStream::connect(to)?;
@@ -344,7 +345,7 @@ impl Attacker {
     }
 
     /// Posts a body and returns the answer.
-    fn post(&mut self, path: &str, body: &str) -> Result<String> {
+    pub(in crate::cases) fn post(&mut self, path: &str, body: &str) -> Result<String> {
         let length = body.len();
         let head = format!(
             "POST {path}?timeout=10s HTTP/1.1\r\nHost: durward\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"

@@ -14,6 +14,7 @@ mod delete_all;
 mod environment;
 mod faults;
 mod members;
+mod memory;
 mod namespaces;
 pub(in crate::cases) mod objects;
 mod overrides;

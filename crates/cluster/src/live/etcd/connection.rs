@@ -166,7 +166,7 @@ impl Connection {
             let Cause { code, text, .. } = broken(error);
             Failure::new(code, text)
         };
-        let body = bodies.read(response.into_body(), limit, failed).await;
+        let body = bodies.read(response.into_body(), limit, bodies.memory(), failed).await;
         Ok(Response { status, body: body.map_err(|failure| failure.cause)? })
     }
 }

@@ -21,6 +21,8 @@ pub(crate) enum Behavior {
     /// Answers with a patch of this length: the only part of an answer without a limit.
     LongPatch(usize),
     Unknown,
+    /// Reserves so many bytes, then allows.
+    Charge(usize),
     /// Waits for the gate, then allows.
     Wait(Gate),
     /// Never returns, and sets the flag when it is dropped.
@@ -94,7 +96,7 @@ impl Guard for Stub {
         self.logs_every_ruling
     }
 
-    fn review<'a>(&'a self, _: &'a Request<'a>, deadline: Instant) -> BoxFuture<'a, Ruling> {
+    fn review<'a>(&'a self, request: &'a Request<'a>, deadline: Instant) -> BoxFuture<'a, Ruling> {
         assert!(!matches!(self.behavior, Behavior::PanicAtOnce), "inner words at once");
         Box::pin(async move {
             match &self.behavior {
@@ -105,6 +107,10 @@ impl Guard for Stub {
                 Behavior::Mutate => mutate(&true.into()),
                 Behavior::LongPatch(length) => mutate(&"x".repeat(*length).into()),
                 Behavior::Unknown => Ruling::unknown(Cause::new("unreachable", "m5 does not answer")),
+                Behavior::Charge(bytes) => match request.memory.charge(*bytes) {
+                    Ok(()) => Ruling::allow(),
+                    Err(error) => Ruling::unknown(Cause::new("too-long", format!("{error:?}"))),
+                },
                 Behavior::Wait(gate) => {
                     gate.0.acquire().await.unwrap().forget();
                     Ruling::allow()
