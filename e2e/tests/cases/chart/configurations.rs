@@ -10,6 +10,9 @@ pub(super) const HOME: &str = "durward-system";
 /// The namespace of etcd in the documentation.
 pub(super) const DB: &str = "db";
 
+/// The namespace of LXCFS and its agents.
+const LXCFS: &str = "durward-lxcfs";
+
 /// The suffix of the files.
 const SUFFIX: &str = "-values.yaml";
 
@@ -31,7 +34,13 @@ impl Rendered {
 
     /// Returns `durward.yaml` in the `ConfigMap`.
     pub(super) fn configuration(&self) -> Result<&str> {
-        let map = self.object("ConfigMap", "durward").context("no ConfigMap")?;
+        // The agents on nodes have another one.
+        let is_it = |one: &&Value| {
+            one["kind"] == "ConfigMap"
+                && one["metadata"]["name"] == "durward"
+                && one["metadata"]["namespace"] == HOME
+        };
+        let map = self.objects.iter().find(is_it).context("no ConfigMap")?;
         map["data"]["durward.yaml"].as_str().context("the ConfigMap has no durward.yaml")
     }
 }
@@ -50,7 +59,7 @@ pub(super) fn bare_cluster(context: &TestContext) -> Result<Arc<Cluster>> {
 
 /// Creates the namespaces that the configurations name.
 pub(in crate::cases) fn make_namespaces(cluster: &Cluster) -> Result<()> {
-    [HOME, DB].into_iter().try_for_each(|name| cluster.exact_namespace(name, &[]).map(drop))
+    [HOME, DB, LXCFS].into_iter().try_for_each(|name| cluster.exact_namespace(name, &[]).map(drop))
 }
 
 /// Returns all configurations, as `kubectl apply` gets them: without the hook. The first call renders them.
