@@ -248,7 +248,7 @@ impl ServerMetrics {
         let help = "Requests and connections that were rejected at a limit";
         registry.add("shed", &[("cause", "in_flight, bytes, connections")], help, server.shed.clone());
         registry.add("reviews_in_flight", &[], "Admission requests in progress", server.in_flight.clone());
-        let help = "Bytes of request bodies with their values, and of responses that are not sent yet, plus 32768 for each";
+        let help = "Bytes of requests with their values, and of responses not sent yet, plus 32768 for each";
         registry.add("bytes_in_flight", &[], help, server.bytes_in_flight.clone());
         registry.add("connections", &[], "Open connections", server.connections.clone());
         registry.add(
