@@ -1,4 +1,4 @@
-//! The permissions in the chart are those of `durward manifests`.
+//! The permissions and the bindings in the chart are those of `durward manifests`.
 
 use std::collections::BTreeSet;
 
@@ -39,8 +39,23 @@ fn the_chart_grants_what_durward_manifests_prints(context: &'static TestContext)
             "{name}: the chart lacks {missing:?}, and durward manifests does not print {surplus:?}"
         );
         bindings_are_complete(rendered).with_context(|| name.clone())?;
+        if configuration.contains("manage: all") {
+            let arguments = ["manifests", "--config", &file, "--only", "webhooks", "--target", "cluster"];
+            let printed = parse(&Durward::command(context, &arguments)?.succeeded()?.stdout)?;
+            let (expected, has) = (policy_bindings(&printed), policy_bindings(&rendered.objects));
+            ensure!(
+                has == expected,
+                "{name}: the chart has {has:?}, and durward manifests prints {expected:?}"
+            );
+        }
     }
     Ok(())
+}
+
+/// Returns the bindings of native policies: name and spec.
+fn policy_bindings(objects: &[Value]) -> BTreeSet<String> {
+    let bindings = objects.iter().filter(|object| object["kind"] == "ValidatingAdmissionPolicyBinding");
+    bindings.map(|binding| format!("{} {}", binding["metadata"]["name"], binding["spec"])).collect()
 }
 
 /// Returns all grants of the roles called `durward`.
