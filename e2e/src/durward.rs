@@ -209,9 +209,12 @@ impl Durward {
         Ok(printed)
     }
 
-    /// Deletes what [`Durward::register`] applied.
+    /// Deletes what [`Durward::register`] applied, and the native policies of other configurations.
     pub fn unregister(cluster: &Cluster, printed: &str) -> Result<()> {
         cluster.kubectl().run_with(&["delete", "--ignore-not-found", "-f", "-"], printed)?.succeeded()?;
+        let policies = "validatingadmissionpolicies,validatingadmissionpolicybindings";
+        let label = "app.kubernetes.io/managed-by=durward";
+        cluster.kubectl().run(&["delete", policies, "-l", label])?.succeeded()?;
         Ok(())
     }
 

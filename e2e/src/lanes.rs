@@ -51,6 +51,7 @@ const SCRATCH: &[&str] = &[
     "reload::",
     "replacement::",
     "self_managed::",
+    "webhooks::replicas_",
 ];
 
 thread_local! {

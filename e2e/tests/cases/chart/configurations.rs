@@ -59,7 +59,10 @@ pub(super) fn bare_cluster(context: &TestContext) -> Result<Arc<Cluster>> {
 
 /// Creates the namespaces that the configurations name.
 pub(in crate::cases) fn make_namespaces(cluster: &Cluster) -> Result<()> {
-    [HOME, DB, LXCFS].into_iter().try_for_each(|name| cluster.exact_namespace(name, &[]).map(drop))
+    [HOME, DB].into_iter().try_for_each(|name| cluster.exact_namespace(name, &[]).map(drop))?;
+    // kubectl warns if it applies an object that it did not create.
+    let lxcfs = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": LXCFS}});
+    cluster.kubectl().apply(&lxcfs.to_string())?.succeeded().map(drop)
 }
 
 /// Returns all configurations, as `kubectl apply` gets them: without the hook. The first call renders them.

@@ -133,8 +133,7 @@ fn hardened_values_run_with_pod_security_restricted(context: &'static TestContex
     let empty = environment.empty_namespace()?;
     kubectl.apply(&printed.stdout)?.succeeded()?;
     let registered = Undo::new("the webhook configuration is still there", || {
-        let arguments = ["delete", "validatingwebhookconfiguration", "durward", "--ignore-not-found"];
-        kubectl.run(&arguments)?.succeeded().map(drop)
+        Durward::unregister(environment.node.cluster(), &printed.stdout)
     });
     eventually_ok("a call without a client certificate to be refused", || {
         let answer = environment.delete_as_dry_run(&empty)?;
