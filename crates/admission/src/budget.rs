@@ -36,7 +36,7 @@ impl Budget {
         Arc::new(Self { used: AtomicUsize::new(0), max, whole: None, on_change: Box::new(on_change) })
     }
 
-    /// Creates a budget within this one. What it does not contain is left for the other users of this one.
+    /// Creates a budget within this one. The rest is left for the other users of this one.
     pub fn part(self: &Arc<Self>, max: usize) -> Arc<Self> {
         let whole = Some(Arc::clone(self));
         Arc::new(Self { used: AtomicUsize::new(0), max, whole, on_change: Box::new(|_| {}) })

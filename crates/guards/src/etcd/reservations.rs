@@ -36,7 +36,7 @@ const MAX_RETRIES: Duration = Duration::from_secs(60);
 /// always be the first one.
 const PAUSE: Duration = Duration::from_secs(15);
 
-/// What the Lease means for the pod under review.
+/// The meaning of the Lease for the pod under review.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ReservationStatus {
     /// No pod holds it.

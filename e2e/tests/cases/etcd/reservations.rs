@@ -330,7 +330,7 @@ fn two_drains_of_five_members_with_a_dead_one_end_within_90_seconds(
     let pairs = [[leader, a.name()], [b.name(), c.name()]];
     std::thread::scope(|scope| {
         let drains = pairs.map(|pair| scope.spawn(move || drain(pair)));
-        // What kubelet and controller do.
+        // The steps of kubelet and controller.
         while drained.load(Ordering::Relaxed) < drains.len() {
             for name in pairs.as_flattened() {
                 if pods.is_terminating(name)? {
