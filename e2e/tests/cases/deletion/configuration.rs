@@ -131,5 +131,9 @@ fn only_an_empty_list_of_clusters_without_execution_namespaces_is_an_empty_fleet
     cluster.api().replace(&format!("{}/finalize", path_of(&space)), &finished)?.succeeded()?;
     await_gone(&cluster, &path_of(&space))?;
     delete(cluster.api(), &path_of(&shop))?.allowed()?.with_warning("the fleet has no member clusters")?;
-    delete(cluster.api(), &path_of(&other))?.allowed().map(drop)
+    delete(cluster.api(), &path_of(&other))?.allowed()?;
+    // Other cases use this cluster without Karmada's APIs.
+    let crd = format!("{crds}/clusters.cluster.karmada.io");
+    cluster.api().delete(&crd)?.succeeded()?;
+    await_gone(&cluster, &crd)
 }
