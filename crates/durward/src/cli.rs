@@ -90,10 +90,9 @@ pub(crate) enum Command {
     Acknowledge(annotate::AcknowledgeArgs),
     /// Check a running installation and suggest fixes
     #[command(
-        subcommand,
-        after_help = "Examples:\n  durward doctor fleet --config durward.yaml\n  durward doctor lxcfs --config durward.yaml\n  kubectl -n durward-system exec deploy/durward -- durward doctor etcd --config /etc/durward/durward.yaml\n\nExit code: 0 no problems, 1 problems found, 2 bad input."
+        after_help = "Examples:\n  kubectl -n durward-system exec deploy/durward -- durward doctor\n  durward doctor etcd --snapshot incident --config durward.yaml\n  durward doctor lxcfs --local\n\nRun it in Durward's pod, or with Durward's kubeconfig: it checks the permissions of the account that it uses, and etcd members\ncan be unreachable from elsewhere. It changes nothing. Without --config it detects the fleet, and expects the defaults of lxcfs.\n\nExit code: 0 no problems, 1 problems found, 2 bad input, 3 a part could not be checked."
     )]
-    Doctor(doctor::Command),
+    Doctor(doctor::Args),
     /// Record cluster state to replay a decision elsewhere
     #[command(
         after_help = "Examples:\n  durward snapshot --out incident ns/shop --config durward.yaml\n  durward impact ns/shop --snapshot incident --config durward.yaml\n  durward doctor etcd --snapshot incident --config durward.yaml\n\nAll etcd clusters of the configuration are always recorded.\n\nExit code: 0 everything was read, 1 something could not be read (the snapshot says what), 2 bad input."
@@ -118,7 +117,7 @@ pub(crate) enum Command {
     /// Create and inspect certificates
     #[command(
         subcommand,
-        after_help = "Examples:\n  durward certs new --service durward.durward-system --out tls\n  durward certs show tls"
+        after_help = "Examples:\n  durward certs new --service durward.durward-system --out tls\n  durward certs csr --signer example.com/serving --service durward.durward-system --out tls"
     )]
     Certs(certs::Command),
     /// Print shell completions

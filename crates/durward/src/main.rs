@@ -52,7 +52,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Impact(args) => impact::run(&args),
         Command::Override(args) => annotate::run_override(&args),
         Command::Acknowledge(args) => annotate::run_acknowledge(&args),
-        Command::Doctor(command) => doctor::run(&command),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Snapshot(args) => snapshot::run(&args),
         Command::Manifests(args) => manifests::run(&args),
         Command::Unregister(args) => unregister::run(&args),

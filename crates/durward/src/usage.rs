@@ -39,34 +39,43 @@ const MEANT: [(&[&str], &str); 6] = [
 ];
 
 /// Commands of earlier releases, with the command that does the same.
-const REMOVED_COMMANDS: &[(&str, &str)] = &[(
-    "guards",
-    "durward config check FILE prints what each guard covers; durward manifests prints its permissions and webhooks",
-)];
+const REMOVED_COMMANDS: &[(&str, &str)] = &[
+    (
+        "guards",
+        "durward config check FILE prints what each guard covers; durward manifests prints its permissions and webhooks",
+    ),
+    (
+        "certs show",
+        "durward doctor install shows the certificates in use; openssl x509 -in FILE -noout -text shows a file",
+    ),
+];
 
-/// Flags of earlier releases, with their successor.
+/// Flags of earlier releases with their command, and their successor.
 const REMOVED_FLAGS: &[(&str, &str)] = &[
     (
-        "--debug-bind-address",
+        "serve --debug-bind-address",
         "to change the log filter, set log in the configuration file, which is reloaded",
     ),
-    ("--delete", "unregister always deletes: leave the flag out"),
+    ("unregister --delete", "unregister always deletes: leave the flag out"),
+    (
+        "doctor --namespace",
+        "doctor shows all etcd clusters with problems; -o json shows the others in detail",
+    ),
 ];
 
 /// Returns the problem of a command or a flag of an earlier release.
 fn removed(error: &Error, command: &str) -> Option<Problem> {
-    let context = |kind| error.get(kind).map(text).unwrap_or_default();
-    let (word, all, sort) = match error.kind() {
-        ErrorKind::InvalidSubcommand => {
-            let word = context(ContextKind::InvalidSubcommand);
-            let (_, path) = command.rsplit_once("durward").unwrap_or_default();
-            (format!("{path} {word}").trim().to_owned(), REMOVED_COMMANDS, "command")
-        }
-        ErrorKind::UnknownArgument => (context(ContextKind::InvalidArg), REMOVED_FLAGS, "flag"),
+    let (kind, all, sort) = match error.kind() {
+        ErrorKind::InvalidSubcommand => (ContextKind::InvalidSubcommand, REMOVED_COMMANDS, "command"),
+        ErrorKind::UnknownArgument => (ContextKind::InvalidArg, REMOVED_FLAGS, "flag"),
         _ => return None,
     };
-    let (_, next) = all.iter().find(|(removed, _)| *removed == word)?;
-    Some(Problem::new(format!("{sort} {word:?} was removed")).next(*next))
+    let word = text(error.get(kind)?);
+    let (_, path) = command.rsplit_once("durward").unwrap_or_default();
+    let named = format!("{path} {word}");
+    let (removed, next) = all.iter().find(|(removed, _)| *removed == named.trim())?;
+    let shown = if sort == "flag" { &word } else { *removed };
+    Some(Problem::new(format!("{sort} {shown:?} was removed")).next(*next))
 }
 
 fn problem(error: &Error, command: &str, line: &[OsString]) -> Problem {

@@ -8,7 +8,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::time::rfc3339;
 
-/// The fields of a certificate, as `certs show -o json` prints them.
+/// The fields of a certificate, as `doctor install -o json` prints them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CertificateFacts {

@@ -9,4 +9,4 @@ mod verify;
 
 pub(crate) use facts::CertificateFacts;
 pub(crate) use time::{days_until, now, rfc3339};
-pub(crate) use verify::{is_for, opens, server_name, signs};
+pub(crate) use verify::{is_for, server_name, signs};

@@ -1,7 +1,6 @@
 //! The context of commands that read etcd clusters: the etcd guard and its clients. The configuration alone names the etcd
 //! clusters.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use cluster::Clients;
@@ -16,7 +15,7 @@ use crate::args::ClusterArgs;
 use crate::clients::connect::{access, snapshot};
 use crate::clients::fleet;
 use crate::clients::home::manifests_command;
-use crate::file::{File, Purpose};
+use crate::file::File;
 
 /// The guard and the clients that it reads with.
 pub(crate) struct EtcdContext {
@@ -42,10 +41,10 @@ pub(crate) fn survey(file: &File) -> Option<Survey> {
 }
 
 /// Opens the clients that flags and file name. Live clients need the runtime in which their tasks run.
-pub(crate) async fn open(path: &Path, flags: &ClusterArgs) -> Result<EtcdContext, Stop> {
-    let file = File::load(path, Purpose::Guards)?;
-    let survey = survey(&file).ok_or_else(|| {
-        let problem = Problem::new(format!("{}: no etcd clusters are configured", path.display()));
+pub(crate) async fn open(file: &File, flags: &ClusterArgs) -> Result<EtcdContext, Stop> {
+    let path = file.path.display();
+    let survey = survey(file).ok_or_else(|| {
+        let problem = Problem::new(format!("{path}: no etcd clusters are configured"));
         problem.next("under guards: add etcd: {clusters: [{namespace: db, selector: app=etcd}]}")
     })?;
     let guarded = file.guards.iter().filter(|guard| etcd::survey(guard.configured.as_ref()).is_some());
@@ -57,6 +56,6 @@ pub(crate) async fn open(path: &Path, flags: &ClusterArgs) -> Result<EtcdContext
         let live = Arc::new(fleet::connect(&access).await?);
         (Clients::live(&live), Some(LiveWriter::new(&live)))
     };
-    let (config, manifests) = (path.display().to_string(), manifests_command(&file));
+    let (config, manifests) = (path.to_string(), manifests_command(file));
     Ok(EtcdContext { survey, guarded, clients, writer, config, manifests, access })
 }

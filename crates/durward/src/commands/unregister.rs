@@ -4,31 +4,41 @@
 //! A running Durward creates no webhook configuration, and no policy without one. Helm's pre-delete hook runs this command: Helm deletes
 //! webhook configurations last, when Durward does not run any more, and a Karmada control plane has no objects of Helm.
 
+use std::path::PathBuf;
+
 use config::Problem;
 use console::exit::{Exit, Outcome, Stop};
 use console::output;
 use guards::NativePolicy;
 
+use crate::args::ClusterArgs;
 use crate::clients::runtime;
 use crate::file::{File, NAME, Purpose};
 use crate::registration::api::{ApiClient, Fault};
-use crate::registration::install_args::InstallArgs;
 use crate::registration::names::{BINDING, POLICY, WEBHOOK_TYPES, kind, plural};
-use crate::registration::targets::Target;
+use crate::registration::targets::{Needs, Target};
 use cluster::ApiError;
 
 /// `unregister`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    #[command(flatten)]
-    pub(crate) install: InstallArgs,
+    /// Configuration file
+    #[arg(long, short, value_name = "FILE")]
+    config: PathBuf,
+    /// Kubeconfig file of the cluster
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig [default: its current context]
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
 }
 
 /// `unregister`
 pub(crate) fn run(args: &Args) -> Outcome {
-    let file = File::load(&args.install.config, Purpose::Guards)?;
+    let file = File::load(&args.config, Purpose::Guards)?;
     runtime()?.block_on(async {
-        let (_, needs) = args.install.open(&file).await?;
+        let (kubeconfig, context) = (args.kubeconfig.clone(), args.context.clone());
+        let (_, needs) = Needs::connect(&file, &ClusterArgs { kubeconfig, context, snapshot: None }).await?;
         let mut problems = Vec::new();
         for target in &needs.targets {
             match cluster::live::client(&target.access).await {

@@ -13,14 +13,12 @@
 //! | `api.rs` | requests |
 //! | `webhooks/` | keeps the webhook configurations up to date |
 //! | `secret.rs`, `self_managed.rs` | the Secret of the CA |
-//! | `install_args.rs` | flags |
 
 pub(crate) mod api;
 pub(crate) mod api_servers;
 pub(crate) mod entries;
 #[cfg(test)]
 pub(crate) mod fake;
-pub(crate) mod install_args;
 pub(crate) mod names;
 pub(crate) mod permissions;
 pub(crate) mod secret;

@@ -1,6 +1,8 @@
 //! The entries that a configuration file needs in each API server that calls its guards.
 
 use cluster::live::Access;
+use config::Problem;
+use console::exit::Stop;
 use guards::resources::PolicyRules;
 use guards::{NativePolicy, WebhookType};
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhook;
@@ -10,6 +12,8 @@ use super::api::{ApiClient, Configuration, Fault};
 use super::api_servers::{self, ApiServer};
 use super::entries::entries;
 use super::names::WEBHOOK_TYPES;
+use crate::args::ClusterArgs;
+use crate::clients::connect;
 use crate::clients::control_planes::ControlPlanes;
 use crate::clients::home::manifests_command;
 use crate::file::{File, Manage};
@@ -48,6 +52,14 @@ pub(crate) struct Target {
 }
 
 impl Needs {
+    /// Connects to the API servers that call the guards, and returns what they need.
+    pub(crate) async fn connect(file: &File, flags: &ClusterArgs) -> Result<(ControlPlanes, Self), Stop> {
+        let control_planes = connect::open(flags, file).await?;
+        let needs = Self::of(file, &control_planes)
+            .ok_or_else(|| Stop::fault(Problem::new("no API server is configured")))?;
+        Ok((control_planes, needs))
+    }
+
     /// Returns the needs of a file, or `None` if no API server is connected, for example with a snapshot.
     pub(crate) fn of(file: &File, control_planes: &ControlPlanes) -> Option<Self> {
         let mut targets: Vec<Target> = Vec::new();

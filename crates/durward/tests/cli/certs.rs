@@ -1,4 +1,4 @@
-//! `certs new`, `certs csr` and `certs show`.
+//! `certs new` and `certs csr`.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -22,16 +22,8 @@ fn writes_private_keys_for_the_owner_only_and_replaces_nothing() {
 #[test]
 fn creates_matching_certificates_for_a_service() {
     let dir = TestDir::new();
-    let shown = dir.run(&["certs", "show", "."]);
-    assert_eq!(shown.code, 0, "{}", shown.out);
-    assert!(shown.out.contains("all certificates and keys are valid"));
-    let json = dir.run(&["certs", "show", "tls.crt", "tls.key", "ca.crt", "-o", "json"]).json();
-    let leaf = &json["certificates"][0];
-    assert_eq!(leaf["names"][0], "durward.durward-system.svc");
-    assert_eq!((&leaf["signed"], &leaf["key"]), (&true.into(), &"tls.key".into()));
-    // 365 days at creation, and one less a second later.
-    assert!(matches!(leaf["daysLeft"].as_u64(), Some(364 | 365)), "{leaf}");
-    assert_eq!(json["problems"].as_array().unwrap().len(), 0);
+    let checked = dir.run(&["config", "check", "durward.yaml"]);
+    assert_eq!(checked.code, 0, "{}", checked.err);
 }
 
 #[test]
@@ -41,49 +33,18 @@ fn signs_another_certificate_with_an_existing_ca() {
         dir.run(&["certs", "new", "--out", "renewed", "--ca", ".", "--service", "durward.durward-system"]);
     assert_eq!(renewed.code, 0, "{}", renewed.err);
     assert!(!dir.path().join("renewed/ca.key").exists(), "the CA key is not copied");
-    assert_eq!(dir.run(&["certs", "show", "ca.crt", "renewed/tls.crt", "renewed/tls.key"]).code, 0);
-}
-
-#[test]
-fn exits_with_one_and_names_what_does_not_match() {
-    let dir = TestDir::new();
-    dir.run(&["certs", "new", "--out", "other", "--name", "other.example"]);
-    let wrong_key = dir.run(&["certs", "show", "tls.crt", "other/tls.key"]);
-    assert_eq!(wrong_key.code, 1);
-    assert!(wrong_key.out.contains("problem: other/tls.key: the key matches none"), "{}", wrong_key.out);
-    let wrong_ca = dir.run(&["certs", "show", "tls.crt", "other/ca.crt"]);
-    assert_eq!(wrong_ca.code, 1);
-    assert!(wrong_ca.out.contains("not signed by any of these CAs"), "{}", wrong_ca.out);
-}
-
-#[test]
-fn reads_the_ca_bundle_of_printed_manifests() {
-    let dir = TestDir::new();
-    let manifests = dir.run(&["manifests", "--config", "durward.yaml"]).out;
-    let shown = durward_in(dir.path(), &["certs", "show", "-", "tls.crt"], &manifests);
-    assert_eq!(shown.code, 0, "{}{}", shown.out, shown.err);
-    assert!(shown.out.contains("caBundle of lxcfs-"), "{}", shown.out);
+    for name in ["tls.crt", "tls.key"] {
+        std::fs::copy(dir.path().join("renewed").join(name), dir.path().join(name)).unwrap();
+    }
+    let checked = dir.run(&["config", "check", "durward.yaml"]);
+    assert_eq!(checked.code, 0, "{}", checked.err);
 }
 
 #[test]
 fn exits_with_two_and_the_next_step_on_bad_input() {
     let dir = TestDir::new();
-    dir.write("empty.pem", "");
-    dir.write("broken.pem", "-----BEGIN CERTIFICATE-----\n!!!\n-----END CERTIFICATE-----\n");
-    dir.write("garbage.crt", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
-    dir.write(
-        "encrypted.key",
-        "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n",
-    );
     for (arguments, expected) in [
-        (&["certs", "show", "nothing.crt"][..], "nothing.crt cannot be read"),
-        (&["certs", "show", "empty.pem"], "contains no document"),
-        (&["certs", "show", "broken.pem"], "cannot be read as PEM"),
-        (&["certs", "show", "garbage.crt"], "cannot be read"),
-        (&["certs", "show", "encrypted.key"], "openssl pkey"),
-        (&["certs", "show", "snapshot"], "expected files: *.crt"),
-        (&["certs", "show", "durward.yaml"], "contains no certificate"),
-        (&["certs", "new", "--out", "x"], "is required"),
+        (&["certs", "new", "--out", "x"][..], "is required"),
         (&["certs", "new", "--out", "x", "--service", "durward"], "is not NAME.NAMESPACE"),
         (&["certs", "new", "--out", "x", "--name", "10.0.0.1"], "use --address for IP addresses"),
         (&["certs", "new", "--out", "x", "--name", "a b"], "is not a DNS name"),

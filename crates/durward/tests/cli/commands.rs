@@ -61,10 +61,10 @@ fn every_command_has_an_example() {
         &["config", "check"],
         &["config", "defaults"],
         &["certs", "new"],
-        &["certs", "show"],
+        &["certs", "csr"],
         &["impact"],
         &["snapshot"],
-        &["doctor", "fleet"],
+        &["doctor"],
         &["completions"],
         &["man"],
         &["version"],
@@ -85,8 +85,14 @@ fn prints_the_version_and_refuses_what_was_removed() {
     assert_eq!(removed.code, 2);
     assert!(removed.err.contains("command \"guards\" was removed"), "{}", removed.err);
     assert!(removed.err.contains("durward config check FILE"), "{}", removed.err);
-    let removed = durward(&["unregister", "--delete"]);
-    assert!(removed.err.contains("flag \"--delete\" was removed"), "{}", removed.err);
+    for (command, text) in [
+        (&["certs", "show", "tls"][..], "command \"certs show\" was removed"),
+        (&["unregister", "--delete"], "flag \"--delete\" was removed"),
+        (&["doctor", "etcd", "--namespace", "db"], "flag \"--namespace\" was removed"),
+    ] {
+        let removed = durward(command);
+        assert!(removed.err.contains(text), "{}", removed.err);
+    }
 }
 
 #[test]

@@ -63,17 +63,11 @@ impl Survey {
         &self.config.common_config.namespace
     }
 
-    /// Reads all etcd clusters, or those in the given namespaces. `progress` gets the number of namespaces read and their total.
-    pub async fn read(
-        &self,
-        clients: &Clients,
-        only: &[String],
-        progress: &(dyn Fn(usize, usize) + Sync),
-    ) -> SurveyReport {
+    /// Reads all etcd clusters. `progress` gets the number of namespaces read and their total.
+    pub async fn read(&self, clients: &Clients, progress: &(dyn Fn(usize, usize) + Sync)) -> SurveyReport {
         let mut report = SurveyReport::default();
-        let (mut names, error) = self.namespaces(clients).await;
+        let (names, error) = self.namespaces(clients).await;
         report.unread.extend(error.map(|why| UnreadScope { namespace: None, why: ReportCause::from(&why) }));
-        names.retain(|name| only.is_empty() || only.contains(name));
         for (at, some) in names.chunks(PARALLEL_NAMESPACES).enumerate() {
             progress(at * PARALLEL_NAMESPACES, names.len());
             let reports = join_all(some.iter().map(|name| self.namespace(clients, name))).await;

@@ -1,9 +1,7 @@
-//! Command `certs`: creates and inspects certificates.
+//! Command `certs`: creates certificates.
 
 mod csr;
 mod new;
-mod show;
-mod sources;
 
 use console::exit::Outcome;
 
@@ -20,11 +18,6 @@ pub(crate) enum Command {
         after_help = "Example:\n  durward certs csr --signer example.com/serving --service durward.durward-system --out tls | kubectl apply -f -\n\nWrites tls.key and prints a CertificateSigningRequest. Signers of Kubernetes itself are refused: none signs for a webhook."
     )]
     Csr(csr::Args),
-    /// Inspect certificates and expiry
-    #[command(
-        after_help = "Examples:\n  durward certs show certs\n  kubectl get mutatingwebhookconfiguration durward -o yaml | durward certs show -\n\nExit code: 0 valid, 1 expired or mismatched, 2 bad input."
-    )]
-    Show(show::Args),
 }
 
 /// `certs`
@@ -32,6 +25,5 @@ pub(crate) fn run(command: &Command) -> Outcome {
     match command {
         Command::New(args) => new::new(args),
         Command::Csr(args) => csr::csr(args),
-        Command::Show(args) => show::show(args),
     }
 }

@@ -1,4 +1,4 @@
-//! `doctor etcd`: reports problems of etcd clusters with the reads that a review uses, and the verdict for each pod.
+//! The part `etcd`: reports problems of etcd clusters with the reads that a review uses, and the verdict for each pod.
 //!
 //! The codes of findings are a closed set. The causes of `cluster` mean that something could not be read. The others are:
 //!
@@ -17,13 +17,11 @@
 
 mod checks;
 
-use std::path::PathBuf;
 use std::time::Instant;
 
 use cluster::cause;
 use cluster::writer::Lease;
-use console::exit::Outcome;
-use console::output::Format;
+use console::exit::Stop;
 use console::output::{self, ProgressLine, Style};
 use futures_util::future::join_all;
 use guards::etcd::{ClusterReport, MemberReport, ReportCause, SurveyReport};
@@ -33,25 +31,9 @@ use super::finding::{self, Finding};
 use crate::args::ClusterArgs;
 use crate::clients::etcd_context::{self, EtcdContext};
 use crate::clients::fleet::{self, ANSWER_WITHIN};
-use crate::clients::leftovers::{self, Found};
-use crate::clients::runtime;
+use crate::clients::leftovers;
+use crate::file::File;
 use checks::Fixes;
-
-/// `doctor etcd`
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    /// Configuration file
-    #[arg(long, short, value_name = "FILE")]
-    pub(crate) config: PathBuf,
-    /// Check only this namespace (repeatable)
-    #[arg(long, short, value_name = "NAMESPACE")]
-    pub(crate) namespace: Vec<String>,
-    #[command(flatten)]
-    pub(crate) cluster: ClusterArgs,
-    /// Output format
-    #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
-    pub(crate) output: Format,
-}
 
 /// With more etcd clusters than this, only those with problems are printed member by member.
 const SHOWN_IN_FULL: usize = 3;
@@ -59,29 +41,22 @@ const SHOWN_IN_FULL: usize = 3;
 /// Concurrent dry-run writes of Leases.
 const CONCURRENT_LEASES: usize = 16;
 
-/// The JSON of `doctor etcd`.
+/// The etcd clusters.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct EtcdReport {
+pub(super) struct EtcdReport {
     /// All etcd clusters with their members.
     clusters: Vec<ClusterReport>,
     /// Problems and fixes.
-    findings: Vec<Finding>,
+    pub(super) findings: Vec<Finding>,
 }
 
-/// `doctor etcd`
-pub(super) fn run(args: &Args) -> Outcome {
-    runtime()?.block_on(async {
-        let context = etcd_context::open(&args.config, &args.cluster).await?;
-        let report = examine(&context, &args.namespace).await;
-        finding::print(args.output, &report, &report.findings, text)
-    })
-}
-
-async fn examine(context: &EtcdContext, only: &[String]) -> EtcdReport {
+/// Examines the etcd clusters of this file.
+pub(super) async fn examine(file: &File, flags: &ClusterArgs) -> Result<EtcdReport, Stop> {
+    let context = &etcd_context::open(file, flags).await?;
     let line = ProgressLine::stderr();
     let progress = |done: usize, of: usize| line.show(&format!("{done} of {of} namespaces read"));
-    let surveyed = context.survey.read(&context.clients, only, &progress).await;
+    let surveyed = context.survey.read(&context.clients, &progress).await;
     drop(line);
     let fixes = Fixes {
         kubectl: fleet::kubectl(&context.access),
@@ -90,22 +65,17 @@ async fn examine(context: &EtcdContext, only: &[String]) -> EtcdReport {
         home: context.survey.home().to_owned(),
     };
     let mut findings = checks::all(&surveyed, &fixes);
-    let is_nothing = surveyed.clusters.is_empty() && surveyed.empty.is_empty() && surveyed.unread.is_empty();
-    if is_nothing && !only.is_empty() {
-        findings.push(checks::no_entry(only));
-    }
     findings.extend(checks::shared_namespace(context.survey.home()));
     findings.extend(check_leases(context, &surveyed, &fixes).await);
-    findings.extend(overrides(context, only, &fixes).await);
-    EtcdReport { clusters: surveyed.clusters, findings }
+    findings.extend(overrides(context, &fixes).await);
+    Ok(EtcdReport { clusters: surveyed.clusters, findings })
 }
 
 /// Reports annotations of overrides. A snapshot contains only pods.
-async fn overrides(context: &EtcdContext, only: &[String], fixes: &Fixes) -> Vec<Finding> {
+async fn overrides(context: &EtcdContext, fixes: &Fixes) -> Vec<Finding> {
     let EtcdContext { clients, guarded, .. } = context;
     let (found, failures) = leftovers::find(&*clients.reader, guarded, clients.context.now()).await;
-    let is_asked = |one: &&Found| only.is_empty() || only.contains(&one.namespace);
-    let found = found.iter().filter(is_asked).map(|one| checks::leftover(one, fixes));
+    let found = found.iter().map(|one| checks::leftover(one, fixes));
     let failed = failures.iter().find(|why| why.code != cause::NOT_RECORDED);
     found.chain(failed.map(|why| checks::unlisted(why, fixes))).collect()
 }
@@ -131,31 +101,29 @@ async fn check_leases(context: &EtcdContext, surveyed: &SurveyReport, fixes: &Fi
     None
 }
 
-/// Formats the report.
-fn text(report: &EtcdReport, style: Style) -> String {
-    let is_healthy = |one: &&ClusterReport| one.members.iter().all(|member| member.state == "Healthy");
-    let healthy = report.clusters.iter().filter(is_healthy).count();
-    let mut out = match report.clusters.len() {
-        0 => "no etcd cluster found\n".to_owned(),
-        all => format!("etcd clusters with all members healthy: {healthy} of {all}\n"),
-    };
-    out.push_str(&finding::text(&report.findings, style));
-    let is_shown_in_full = |one: &&ClusterReport| report.clusters.len() <= SHOWN_IN_FULL || !is_quiet(one);
-    for one in report.clusters.iter().filter(is_shown_in_full) {
-        out.push('\n');
-        out.push_str(&cluster(one, style));
+impl EtcdReport {
+    pub(super) fn text(&self, style: Style) -> String {
+        let is_healthy = |one: &&ClusterReport| one.members.iter().all(|member| member.state == "Healthy");
+        let healthy = self.clusters.iter().filter(is_healthy).count();
+        let mut out = match self.clusters.len() {
+            0 => "no etcd cluster found\n".to_owned(),
+            all => format!("etcd clusters with all members healthy: {healthy} of {all}\n"),
+        };
+        out.push_str(&finding::text(&self.findings, style));
+        let is_shown_in_full = |one: &&ClusterReport| self.clusters.len() <= SHOWN_IN_FULL || !is_quiet(one);
+        for one in self.clusters.iter().filter(is_shown_in_full) {
+            out.push('\n');
+            out.push_str(&cluster(one, style));
+        }
+        let quiet: Vec<&str> =
+            self.clusters.iter().filter(|one| !is_shown_in_full(one)).map(|one| one.name.as_str()).collect();
+        if !quiet.is_empty() {
+            out.push_str("\nno problems (-o json shows details): ");
+            out.push_str(&quiet.join(", "));
+            out.push('\n');
+        }
+        out
     }
-    let quiet: Vec<&str> =
-        report.clusters.iter().filter(|one| !is_shown_in_full(one)).map(|one| one.name.as_str()).collect();
-    if !quiet.is_empty() {
-        out.push_str("\nno problems (--namespace shows details): ");
-        out.push_str(&quiet.join(", "));
-        out.push('\n');
-    }
-    if report.findings.is_empty() {
-        out.push_str(&style.green("\nno problems found\n"));
-    }
-    out
 }
 
 /// Returns whether all members are healthy and can be deleted.

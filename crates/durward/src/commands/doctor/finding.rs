@@ -1,8 +1,7 @@
 //! A problem that a doctor reports, with the command that fixes it.
 
-use console::exit::{Exit, Outcome};
-use console::output::Format;
-use console::output::{self, Style};
+use config::Problem;
+use console::output::Style;
 use guards::overrides::{BREAK_GLASS, Leftover};
 use serde::Serialize;
 
@@ -93,13 +92,9 @@ pub(super) fn text(findings: &[Finding], style: Style) -> String {
     out
 }
 
-/// Prints a report in the chosen format. The outcome is negative if there are findings.
-pub(super) fn print<R: Serialize>(
-    format: Format,
-    report: &R,
-    findings: &[Finding],
-    text: impl FnOnce(&R, Style) -> String,
-) -> Outcome {
-    output::report(format, report, text)?;
-    Ok(if findings.is_empty() { Exit::Done } else { Exit::No })
+/// Creates a finding about the whole installation.
+pub(super) fn of_problem(code: &'static str, problem: Problem) -> Finding {
+    let Problem { what, why, next, .. } = problem;
+    let why = why.unwrap_or_else(|| "Durward can't do its work without it".to_owned());
+    Finding::new(None, code, what, &why, next.unwrap_or_else(|| "read Durward's log".to_owned()))
 }

@@ -1,17 +1,16 @@
-//! `doctor fleet`: checks every cluster with the reads that a deletion review uses, and reports what would deny the next deletion.
+//! The part `fleet`: checks every cluster with the reads that a deletion review uses, and reports what would deny the next deletion.
 //!
 //! Permissions are tested by reading. A `SelfSubjectAccessReview` through Karmada's proxy is a POST, which Durward isn't allowed to
 //! send.
 
 mod fixes;
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::{Instant, SystemTime};
 
 use cluster::fleet::{Cluster, Fleet, FleetMember, LOCAL, ListQuery};
 use cluster::{Reader, Resource, cause};
-use console::exit::Outcome;
-use console::output::Format;
+use console::exit::Stop;
 use console::output::{ProgressLine, Style};
 use futures_util::StreamExt as _;
 use futures_util::stream;
@@ -22,36 +21,25 @@ use super::finding::{self, Finding, Subject};
 use crate::args::ClusterArgs;
 use crate::clients::fleet::{self, ANSWER_WITHIN, FleetContext, all_pages};
 use crate::clients::leftovers::{self, Found};
-use crate::clients::runtime;
 use fixes::Fixes;
-
-/// `doctor fleet`
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    /// Configuration file [default: detect the fleet]
-    #[arg(long, short, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) cluster: ClusterArgs,
-    /// Output format
-    #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
-    pub(crate) output: Format,
-}
 
 /// Clusters that are checked concurrently, as many as health probes do.
 const CONCURRENT_CLUSTERS: usize = 32;
 
-/// The JSON of `doctor fleet`.
+/// The fleet.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct FleetReport {
+pub(super) struct FleetReport {
     /// All clusters that were checked.
     clusters: Vec<CheckedCluster>,
     /// Problems and fixes.
-    findings: Vec<Finding>,
+    pub(super) findings: Vec<Finding>,
     /// Whether the list of clusters could be read.
     #[serde(skip)]
     is_listed: bool,
+    /// The name of the local cluster in the text.
+    #[serde(skip)]
+    local: &'static str,
 }
 
 #[derive(Debug, Serialize)]
@@ -62,18 +50,13 @@ struct CheckedCluster {
     ready: bool,
 }
 
-/// `doctor fleet`
-pub(super) fn run(args: &Args) -> Outcome {
-    runtime()?.block_on(async {
-        let context = fleet::open(args.config.as_deref(), &args.cluster).await?;
-        let report = examine(&context).await;
-        finding::print(args.output, &report, &report.findings, |report, style| {
-            text(report, context.local_name(), style)
-        })
-    })
+/// Examines the fleet of this file, or the one that is detected.
+pub(super) async fn examine(config: Option<&Path>, flags: &ClusterArgs) -> Result<FleetReport, Stop> {
+    let context = fleet::open(config, flags).await?;
+    Ok(examine_clusters(&context).await)
 }
 
-async fn examine(context: &FleetContext) -> FleetReport {
+async fn examine_clusters(context: &FleetContext) -> FleetReport {
     let reader = context.clients.reader.as_ref();
     let fleet = context.survey.fleet();
     let listed = context.survey.members(&context.clients, Instant::now() + ANSWER_WITHIN).await;
@@ -124,7 +107,7 @@ async fn examine(context: &FleetContext) -> FleetReport {
     findings.extend(unreadable_groups(reader, &context.survey).await);
     findings.extend(overrides(context, &fixes).await);
     findings.extend(acknowledgements(&context.survey, &members, context.clients.context.now(), &fixes));
-    FleetReport { clusters, findings, is_listed: listed.is_ok() }
+    FleetReport { clusters, findings, is_listed: listed.is_ok(), local: context.local_name() }
 }
 
 /// Reads one object of each kind from a cluster. Kinds that fail for the same reason are one finding.
@@ -256,25 +239,23 @@ fn acknowledgements(
     findings
 }
 
-/// Formats the report. `local` is the name of the local cluster in it.
-fn text(report: &FleetReport, local: &str, style: Style) -> String {
-    let ready = report.clusters.iter().filter(|one| one.ready).count();
-    let mut out = match report.clusters.len() {
-        _ if !report.is_listed => "could not read the list of member clusters\n".to_owned(),
-        1 => format!("Durward can check {ready} of 1 cluster\n"),
-        all => format!("Durward can check {ready} of {all} clusters\n"),
-    };
-    let of_local = Some(Subject::Cluster(LOCAL.to_owned()));
-    let renamed = |finding: &Finding| {
-        let mut finding = finding.clone();
-        if finding.subject == of_local {
-            finding.subject = Some(Subject::Cluster(local.to_owned()));
-        }
-        finding
-    };
-    out.push_str(&finding::text(&report.findings.iter().map(renamed).collect::<Vec<_>>(), style));
-    if report.findings.is_empty() {
-        out.push_str(&style.green("no problems found\n"));
+impl FleetReport {
+    pub(super) fn text(&self, style: Style) -> String {
+        let ready = self.clusters.iter().filter(|one| one.ready).count();
+        let mut out = match self.clusters.len() {
+            _ if !self.is_listed => "could not read the list of member clusters\n".to_owned(),
+            1 => format!("Durward can check {ready} of 1 cluster\n"),
+            all => format!("Durward can check {ready} of {all} clusters\n"),
+        };
+        let of_local = Some(Subject::Cluster(LOCAL.to_owned()));
+        let renamed = |finding: &Finding| {
+            let mut finding = finding.clone();
+            if finding.subject == of_local {
+                finding.subject = Some(Subject::Cluster(self.local.to_owned()));
+            }
+            finding
+        };
+        out.push_str(&finding::text(&self.findings.iter().map(renamed).collect::<Vec<_>>(), style));
+        out
     }
-    out
 }

@@ -1,4 +1,4 @@
-//! `doctor install`: reads the objects of the installation as a running Durward does, changes nothing, and reports problems.
+//! The part `install`: reads the objects of the installation as a running Durward does, changes nothing, and reports problems.
 //!
 //! The codes of findings are a closed set:
 //!
@@ -27,8 +27,7 @@ use ca::pem::Pem;
 use ca::{Bundle, SelfManaged, Store, StoreError};
 use cluster::live::Access;
 use config::Problem;
-use console::exit::Outcome;
-use console::output::Format;
+use console::exit::Stop;
 use console::output::{Style, note};
 use futures_util::{StreamExt as _, stream};
 use guards::Permission;
@@ -36,44 +35,46 @@ use guards::resources::PolicyRules;
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use serde::Serialize;
 
-use super::finding::{self, Finding};
-use crate::certificates::{CertificateFacts, now};
+use super::finding::{self, Finding, of_problem};
+use crate::args::ClusterArgs;
+use crate::certificates::{CertificateFacts, days_until, now};
 use crate::clients::control_planes::ControlPlanes;
 use crate::clients::home::home;
-use crate::clients::runtime;
 use crate::commands::config_command::certificate_problems;
+use crate::file::File;
 use crate::file::NAME;
-use crate::file::{File, Purpose};
 use crate::registration::api::ApiClient;
 use crate::registration::api_servers::{self, ApiServer};
-use crate::registration::install_args::InstallArgs;
 use crate::registration::names::{WEBHOOK_TYPES, kind};
 use crate::registration::targets::{Needs, Target};
 use crate::registration::webhooks::{CaSource, NativePolicies, Object, code, problem_of};
 use crate::registration::{permissions, self_managed};
 use crate::run::expiry;
 
-/// `doctor install`
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    #[command(flatten)]
-    pub(crate) install: InstallArgs,
-    /// Output format
-    #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
-    pub(crate) output: Format,
-}
-
 /// Concurrent access reviews.
 const CONCURRENT_REVIEWS: usize = 16;
 
-/// The JSON of `doctor install`.
-#[derive(Debug, Serialize)]
+/// The installation.
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct InstallReport {
+pub(super) struct InstallReport {
     /// The objects that were read.
     objects: Vec<CheckedObject>,
+    /// The CA and the serving certificate.
+    certificates: Vec<ShownCertificate>,
     /// Problems and fixes.
-    findings: Vec<Finding>,
+    pub(super) findings: Vec<Finding>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ShownCertificate {
+    /// The file, or the key of the Secret.
+    from: String,
+    #[serde(flatten)]
+    facts: CertificateFacts,
+    /// Whole days until it expires; negative afterwards.
+    days_left: i64,
 }
 
 #[derive(Debug, Serialize)]
@@ -87,39 +88,59 @@ struct CheckedObject {
     healthy: bool,
 }
 
-/// `doctor install`
-pub(super) fn run(args: &Args) -> Outcome {
-    // The files can be on another machine; then the certificate is not checked.
-    let file = File::load(&args.install.config, Purpose::Guards)?;
-    runtime()?.block_on(async {
-        let (control_planes, needs) = args.install.open(&file).await?;
-        let common = control_planes.common_access().unwrap_or_default();
-        let home = home(&common);
-        let (ca, of_secret) = match &file.server.tls.self_managed {
-            Some(tls) => {
-                let store = self_managed::store(&file, tls, &common).await?;
-                let bundle = SelfManaged::bundle(Arc::clone(&store));
-                let findings = check_secret(&*store, &*bundle, SystemTime::now()).await;
-                (CaSource::SelfManaged(bundle), findings)
-            }
-            None => (CaSource::of(&file, None), Vec::new()),
-        };
-        let mut report = examine(&file, &needs, &home, &ca).await;
-        report.findings.extend(of_secret);
-        report.findings.extend(expiring(&file, &control_planes).await);
-        remove_duplicates(&mut report.findings);
-        finding::print(args.output, &report, &report.findings, text)
-    })
+/// Examines the installation of this file.
+pub(super) async fn examine(file: &File, flags: &ClusterArgs) -> Result<InstallReport, Stop> {
+    if flags.snapshot.is_some() {
+        let problem = Problem::new("a snapshot has no webhook configurations");
+        return Err(problem.next("leave out --snapshot, or check another part").into());
+    }
+    let (control_planes, needs) = Needs::connect(file, flags).await?;
+    let common = control_planes.common_access().unwrap_or_default();
+    let home = home(&common);
+    let (ca, of_secret) = match &file.server.tls.self_managed {
+        Some(tls) => {
+            let store = self_managed::store(file, tls, &common).await?;
+            let bundle = SelfManaged::bundle(Arc::clone(&store));
+            let findings = check_secret(&*store, &*bundle, SystemTime::now()).await;
+            (CaSource::SelfManaged(bundle), findings)
+        }
+        None => (CaSource::of(file, None), Vec::new()),
+    };
+    let mut report = examine_objects(file, &needs, &home, &ca).await;
+    report.certificates = certificates(file, &ca).await;
+    report.findings.extend(of_secret);
+    report.findings.extend(expiring(file, &control_planes).await);
+    remove_duplicates(&mut report.findings);
+    Ok(report)
 }
 
-async fn examine(file: &File, needs: &Needs, home: &Access, ca: &CaSource) -> InstallReport {
-    let mut report = InstallReport { objects: Vec::new(), findings: Vec::new() };
+/// Returns the CA that signs, and the serving certificate if it is a file on this machine. What is wrong with them is a finding.
+async fn certificates(file: &File, ca: &CaSource) -> Vec<ShownCertificate> {
+    let mut texts = Vec::new();
+    if let CaSource::SelfManaged(bundle) = ca
+        && let Ok(bundle) = bundle.read().await
+    {
+        texts.push(("ca.crt".to_owned(), bundle.signer.into_bytes()));
+    }
+    for path in [&file.server.tls.ca, &file.server.tls.cert].into_iter().flatten() {
+        texts.extend(std::fs::read(path).ok().map(|text| (path.display().to_string(), text)));
+    }
+    let first = |(name, text): (String, Vec<u8>)| {
+        let pem = Pem::read(&name, &text).ok()?;
+        let facts = CertificateFacts::of(&name, pem.certificates.first()?).ok()?;
+        Some(ShownCertificate { days_left: days_until(facts.ends, now()), from: name, facts })
+    };
+    texts.into_iter().filter_map(first).collect()
+}
+
+async fn examine_objects(file: &File, needs: &Needs, home: &Access, ca: &CaSource) -> InstallReport {
+    let mut report = InstallReport::default();
     let home_client = client(home).await;
     for target in &needs.targets {
         let client = match client(&target.access).await {
             Ok(client) => client,
             Err(problem) => {
-                report.findings.push(finding("unreachable", problem));
+                report.findings.push(of_problem("unreachable", problem));
                 continue;
             }
         };
@@ -140,11 +161,11 @@ async fn examine(file: &File, needs: &Needs, home: &Access, ca: &CaSource) -> In
                     .extend(missing_permissions(client, needed, &target.home(), &needs.manifests).await);
             }
         }
-        Err(problem) => report.findings.push(finding("unreachable", problem.clone())),
+        Err(problem) => report.findings.push(of_problem("unreachable", problem.clone())),
     }
     if file.server.tls.cert.as_ref().is_some_and(|cert| cert.exists()) {
         let problems = certificate_problems(file);
-        report.findings.extend(problems.into_iter().map(|problem| finding("certificate", problem)));
+        report.findings.extend(problems.into_iter().map(|problem| of_problem("certificate", problem)));
     }
     report
 }
@@ -178,7 +199,7 @@ async fn check_secret(store: &dyn Store, bundle: &dyn Bundle, now: SystemTime) -
         Ok(bundle) => Pem::read("ca.crt", bundle.signer.as_bytes()).ok(),
         // A webhook configuration that exists reports the same.
         Err(StoreError { text, next, .. }) => {
-            findings.push(finding("ca", Problem::new(text).next(next)));
+            findings.push(of_problem("ca", Problem::new(text).next(next)));
             None
         }
     };
@@ -199,7 +220,7 @@ async fn check_secret(store: &dyn Store, bundle: &dyn Bundle, now: SystemTime) -
 async fn expiring(file: &File, control_planes: &ControlPlanes) -> Vec<Finding> {
     let expiries = control_planes.expiries_of(file).await;
     let problems = expiries.iter().filter_map(|one| expiry::problem(one, now()));
-    problems.map(|problem| finding("expiry", problem)).collect()
+    problems.map(|problem| of_problem("expiry", problem)).collect()
 }
 
 async fn client(access: &Access) -> Result<ApiClient, Problem> {
@@ -224,10 +245,10 @@ async fn examine_target(
             name: NAME,
             healthy: problems.is_empty(),
         });
-        report.findings.extend(problems.into_iter().map(|(code, problem)| finding(code, problem)));
+        report.findings.extend(problems.into_iter().map(|(code, problem)| of_problem(code, problem)));
     }
     let native = NativePolicies { needs, target, client }.inspect().await;
-    report.findings.extend(native.into_iter().map(|(code, problem)| finding(code, problem)));
+    report.findings.extend(native.into_iter().map(|(code, problem)| of_problem(code, problem)));
 }
 
 /// Compares the names of the guard's policies with those of the policies in the cluster. Durward itself isn't allowed to list them, so
@@ -292,7 +313,7 @@ async fn missing_permissions(
         match answer {
             Ok(true) => {}
             Ok(false) => missing.push(text),
-            Err(fault) => return Some(finding(code(&fault), problem_of(&fault, target, manifests))),
+            Err(fault) => return Some(of_problem(code(&fault), problem_of(&fault, target, manifests))),
         }
     }
     if missing.is_empty() {
@@ -341,24 +362,21 @@ fn questions(namespace: Option<&str>, permission: &Permission) -> Vec<(String, R
     questions
 }
 
-fn finding(code: &'static str, problem: Problem) -> Finding {
-    let Problem { what, why, next, .. } = problem;
-    let why = why.unwrap_or_else(|| "Durward can't do its work without it".to_owned());
-    Finding::new(None, code, what, &why, next.unwrap_or_else(|| "read Durward's log".to_owned()))
-}
-
-fn text(report: &InstallReport, style: Style) -> String {
-    let mut out = String::new();
-    for object in &report.objects {
-        let state = if object.healthy { style.green("ok") } else { style.red("problems") };
-        // Writing to a `String` can't fail.
-        let _ = writeln!(out, "{}  {} {}  {state}", object.target, object.kind, object.name);
+impl InstallReport {
+    pub(super) fn text(&self, style: Style) -> String {
+        let mut out = String::new();
+        for object in &self.objects {
+            let state = if object.healthy { style.green("ok") } else { style.red("problems") };
+            // Writing to a `String` can't fail.
+            let _ = writeln!(out, "{}  {} {}  {state}", object.target, object.kind, object.name);
+        }
+        for ShownCertificate { from, facts, days_left } in &self.certificates {
+            let names = if facts.names.is_empty() { &facts.subject } else { &facts.names.join(", ") };
+            let _ = writeln!(out, "{from}  {names}  expires {} ({days_left} days left)", facts.not_after);
+        }
+        out.push_str(&finding::text(&self.findings, style));
+        out
     }
-    out.push_str(&finding::text(&report.findings, style));
-    if report.findings.is_empty() {
-        out.push_str(&style.green("\nno problems found\n"));
-    }
-    out
 }
 
 #[cfg(test)]
@@ -489,8 +507,8 @@ mod tests {
 
     #[test]
     fn reports_the_same_finding_of_several_objects_once() {
-        let one = finding("ca", Problem::new("a"));
-        let mut findings = vec![one.clone(), finding("ca", Problem::new("b")), one];
+        let one = of_problem("ca", Problem::new("a"));
+        let mut findings = vec![one.clone(), of_problem("ca", Problem::new("b")), one];
         remove_duplicates(&mut findings);
         assert_eq!(findings.len(), 2);
     }

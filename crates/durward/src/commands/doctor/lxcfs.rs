@@ -1,4 +1,4 @@
-//! `doctor lxcfs`: reports for each node whether LXCFS serves the configured files, and what a pod would read. It uses the API
+//! The part `lxcfs`: reports for each node whether LXCFS serves the configured files, and what a pod would read. It uses the API
 //! server, or with `--local` the files of this machine.
 //!
 //! The codes of findings are a closed set:
@@ -24,10 +24,11 @@ mod facts;
 mod local;
 mod values;
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use cluster::Clients;
+use config::Problem;
 use console::exit::{Outcome, Stop};
 use console::output::Format;
 use console::output::Style;
@@ -39,60 +40,33 @@ use super::finding::{self, Finding};
 use crate::args::ClusterArgs;
 use crate::clients::connect::{access, snapshot};
 use crate::clients::fleet;
-use crate::clients::runtime;
-use crate::file::{Cluster, File, Purpose};
+use crate::file::{Cluster, File};
 use checks::{Expectation, NodeReport};
 
-/// `doctor lxcfs`
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    /// Configuration file
-    #[arg(long, short, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
-    /// Check the files of this machine instead of a cluster
-    #[arg(long, conflicts_with_all = ["kubeconfig", "context", "snapshot"])]
-    pub(crate) local: bool,
-    /// Directory of procfs (for tests)
-    #[arg(long, value_name = "DIR", default_value = "/proc", hide = true)]
-    pub(crate) proc: PathBuf,
-    #[command(flatten)]
-    pub(crate) cluster: ClusterArgs,
-    /// Output format
-    #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
-    pub(crate) output: Format,
-}
-
-/// The JSON of `doctor lxcfs`.
+/// The nodes.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct LxcfsReport {
+pub(super) struct LxcfsReport {
     /// All nodes of the cluster.
     nodes: Vec<NodeReport>,
     /// Problems and fixes.
-    findings: Vec<Finding>,
+    pub(super) findings: Vec<Finding>,
 }
 
-/// `doctor lxcfs`
-pub(super) fn run(args: &Args) -> Outcome {
-    let file = args.config.as_deref().map(|path| File::load(path, Purpose::Guards)).transpose()?;
-    let on_node = file.as_ref().map(|file| read_settings(&file.path, &file.text)).transpose()?;
-    if args.local {
-        return runtime()?.block_on(local::run(&args.proc, args.output, &on_node.unwrap_or_default()));
-    }
-    let runtime = runtime()?;
-    runtime.block_on(async {
-        let report = examine(args, file.as_ref(), on_node).await?;
-        finding::print(args.output, &report, &report.findings, text)
-    })
+/// Checks the files of this machine.
+pub(super) async fn run_local(proc: &Path, format: Format, file: Option<&File>) -> Outcome {
+    local::run(proc, format, &settings(file)?.unwrap_or_default()).await
 }
 
-async fn examine(
-    args: &Args,
-    file: Option<&File>,
-    on_node: Option<NodeSettings>,
-) -> Result<LxcfsReport, Stop> {
-    let access = access(&args.cluster, file.map_or(&Cluster::default(), |file| &file.cluster));
-    let clients = match &args.cluster.snapshot {
+fn settings(file: Option<&File>) -> Result<Option<NodeSettings>, Vec<Problem>> {
+    file.map(|file| read_settings(&file.path, &file.text)).transpose()
+}
+
+/// Examines the nodes of a cluster. Without a file, the defaults of the guard are expected.
+pub(super) async fn examine(file: Option<&File>, flags: &ClusterArgs) -> Result<LxcfsReport, Stop> {
+    let on_node = settings(file)?;
+    let access = access(flags, file.map_or(&Cluster::default(), |file| &file.cluster));
+    let clients = match &flags.snapshot {
         Some(dir) => snapshot(dir)?,
         None => Clients::live(&Arc::new(fleet::connect(&access).await?)),
     };
@@ -128,16 +102,15 @@ async fn examine(
     Ok(LxcfsReport { nodes, findings })
 }
 
-fn text(report: &LxcfsReport, style: Style) -> String {
-    let well = report.nodes.iter().filter(|node| node.serves == checks::Serves::Yes).count();
-    let all = report.nodes.iter().filter(|node| node.serves != checks::Serves::Windows).count();
-    let mut out = format!("{well} of {all} nodes serve all files\n");
-    for node in &report.nodes {
-        out.push_str(&node.text(style));
+impl LxcfsReport {
+    pub(super) fn text(&self, style: Style) -> String {
+        let well = self.nodes.iter().filter(|node| node.serves == checks::Serves::Yes).count();
+        let all = self.nodes.iter().filter(|node| node.serves != checks::Serves::Windows).count();
+        let mut out = format!("{well} of {all} nodes serve all files\n");
+        for node in &self.nodes {
+            out.push_str(&node.text(style));
+        }
+        out.push_str(&finding::text(&self.findings, style));
+        out
     }
-    out.push_str(&finding::text(&report.findings, style));
-    if report.findings.is_empty() {
-        out.push_str(&style.green("no problems found\n"));
-    }
-    out
 }

@@ -1,43 +1,237 @@
-//! Command `doctor`: checks a running installation and prints problems with the commands that fix them.
+//! Command `doctor`: checks the parts of a running installation, and prints problems with the commands that fix them.
+//!
+//! Each part reads what a running Durward reads, changes nothing, and returns a [`Report`]. The parts have their own lists of codes.
 
 mod etcd;
 mod finding;
 mod fleet;
 mod install;
 mod lxcfs;
-use console::exit::Outcome;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use config::Problem;
+use console::exit::{Exit, Outcome, Stop};
+use console::output::{self, Format, Style};
+use serde::Serialize;
+
+use crate::args::ClusterArgs;
+use crate::clients::runtime;
+use crate::file::{File, Purpose};
+use finding::Finding;
+use guards::{Configured, deletion};
+
+/// The configuration file in Durward's pod.
+const FILE_IN_POD: &str = "/etc/durward/durward.yaml";
 
 /// `doctor`
-#[derive(Debug, clap::Subcommand)]
-pub(crate) enum Command {
-    /// Check webhook configurations, permissions and certificates
-    #[command(
-        after_help = "Example:\n  kubectl -n durward-system exec deploy/durward -- durward doctor install --config /etc/durward/durward.yaml\n\nRun it with Durward's kubeconfig, or in its pod: it checks the permissions of the account that it uses. It changes nothing.\n\nExit code: 0 no problems, 1 problems found, 2 bad input."
-    )]
-    Install(install::Args),
-    /// Check access to every member cluster
-    #[command(
-        after_help = "Example:\n  durward doctor fleet --config durward.yaml\n\nRun it with Durward's kubeconfig, or in its pod. Without --config, Durward detects the fleet and does not check API groups and acknowledgements of the file.\n\nExit code: 0 no problems, 1 problems found, 2 bad input."
-    )]
-    Fleet(fleet::Args),
-    /// Check LXCFS on every node, and what pods read there
-    #[command(
-        after_help = "Examples:\n  durward doctor lxcfs --config durward.yaml\n  durward doctor lxcfs --local\n\nWithout --config, the defaults of the guard are expected.\n\nExit code: 0 no problems, 1 problems found, 2 bad input."
-    )]
-    Lxcfs(lxcfs::Args),
-    /// Check etcd clusters, and whether each pod could be deleted now
-    #[command(
-        after_help = "Example:\n  kubectl -n durward-system exec deploy/durward -- durward doctor etcd --config /etc/durward/durward.yaml\n\nRun it in Durward's pod: the members may be unreachable from elsewhere. It checks the permissions for Leases with dryRun=All and changes nothing.\n\nExit code: 0 no findings, 1 findings, 2 bad input."
-    )]
-    Etcd(etcd::Args),
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Part to check [default: all that the configuration turns on]
+    #[arg(value_enum)]
+    part: Option<Part>,
+    /// Configuration file [default: /etc/durward/durward.yaml, if it exists]
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// With lxcfs: check the files of this machine instead of a cluster
+    #[arg(long, conflicts_with_all = ["kubeconfig", "context", "snapshot"])]
+    local: bool,
+    /// Directory of procfs (for tests)
+    #[arg(long, value_name = "DIR", default_value = "/proc", hide = true)]
+    proc: PathBuf,
+    /// Output format
+    #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
+    output: Format,
+}
+
+/// A part of an installation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Webhook configurations, native policies, permissions and certificates
+    Install,
+    /// Access to every member cluster
+    Fleet,
+    /// Etcd clusters, and whether each pod could be deleted now
+    Etcd,
+    /// LXCFS on every node, and what pods read there
+    Lxcfs,
+}
+
+impl Part {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Install => "install",
+            Self::Fleet => "fleet",
+            Self::Etcd => "etcd",
+            Self::Lxcfs => "lxcfs",
+        }
+    }
+}
+
+/// What one part found.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Report {
+    Install(install::InstallReport),
+    Fleet(fleet::FleetReport),
+    Etcd(etcd::EtcdReport),
+    Lxcfs(lxcfs::LxcfsReport),
+    /// The part could not be checked.
+    Failed {
+        findings: Vec<Finding>,
+    },
+}
+
+impl Report {
+    /// Creates the report of a part that stopped early.
+    fn failed(stop: Stop) -> Self {
+        let problems = stop.problems.into_iter();
+        Self::Failed { findings: problems.map(|problem| finding::of_problem("unchecked", problem)).collect() }
+    }
+
+    fn findings(&self) -> &[Finding] {
+        match self {
+            Self::Install(report) => &report.findings,
+            Self::Fleet(report) => &report.findings,
+            Self::Etcd(report) => &report.findings,
+            Self::Lxcfs(report) => &report.findings,
+            Self::Failed { findings } => findings,
+        }
+    }
+
+    fn text(&self, style: Style) -> String {
+        let mut out = match self {
+            Self::Install(report) => report.text(style),
+            Self::Fleet(report) => report.text(style),
+            Self::Etcd(report) => report.text(style),
+            Self::Lxcfs(report) => report.text(style),
+            Self::Failed { findings } => finding::text(findings, style),
+        };
+        if self.findings().is_empty() {
+            out.push_str(&style.green("no problems found\n"));
+        }
+        out
+    }
 }
 
 /// `doctor`
-pub(crate) fn run(command: &Command) -> Outcome {
-    match command {
-        Command::Install(args) => install::run(args),
-        Command::Fleet(args) => fleet::run(args),
-        Command::Lxcfs(args) => lxcfs::run(args),
-        Command::Etcd(args) => etcd::run(args),
+pub(crate) fn run(args: &Args) -> Outcome {
+    let in_pod = Path::new(FILE_IN_POD);
+    let path = args.config.as_deref().or_else(|| in_pod.exists().then_some(in_pod));
+    let file = path.map(|path| File::load(path, Purpose::Guards)).transpose()?;
+    if args.local {
+        return match args.part {
+            Some(Part::Lxcfs) => {
+                runtime()?.block_on(lxcfs::run_local(&args.proc, args.output, file.as_ref()))
+            }
+            _ => Err(Problem::new("--local checks LXCFS only").next("durward doctor lxcfs --local").into()),
+        };
+    }
+    runtime()?.block_on(async {
+        match args.part {
+            Some(part) => one(args, part, file.as_ref()).await,
+            None => all(args, file.as_ref()).await,
+        }
+    })
+}
+
+async fn one(args: &Args, part: Part, file: Option<&File>) -> Outcome {
+    let report = examine(args, part, file).await?;
+    output::report(args.output, &report, Report::text)?;
+    Ok(exit(&[(part.name(), report)]))
+}
+
+async fn all(args: &Args, file: Option<&File>) -> Outcome {
+    let mut reports = Vec::new();
+    for part in parts(args, file) {
+        // Durward's account isn't allowed to list nodes.
+        if part == Part::Lxcfs && args.config.is_none() {
+            output::note(
+                "note: lxcfs is not checked in the pod: use your kubeconfig, and durward doctor lxcfs",
+            );
+            continue;
+        }
+        reports.push((part.name(), examine(args, part, file).await.unwrap_or_else(Report::failed)));
+    }
+    let by_part = Reports(reports);
+    output::report(args.output, &by_part, Reports::text)?;
+    Ok(exit(&by_part.0))
+}
+
+/// The exit code is 3 if a part could not be checked.
+fn exit(reports: &[(&str, Report)]) -> Exit {
+    let is_failed = |(_, report): &(&str, Report)| matches!(report, Report::Failed { .. });
+    if reports.iter().any(is_failed) {
+        Exit::Unknown
+    } else if reports.iter().any(|(_, report)| !report.findings().is_empty()) {
+        Exit::No
+    } else {
+        Exit::Done
+    }
+}
+
+/// Returns the parts that a configuration turns on. Without one, only a fleet can be found. A snapshot has no webhook
+/// configurations.
+fn parts(args: &Args, file: Option<&File>) -> Vec<Part> {
+    let Some(file) = file else { return vec![Part::Fleet] };
+    let is_on = |part: &Part| match part {
+        Part::Install => args.cluster.snapshot.is_none(),
+        Part::Fleet => has(file, |guard| deletion::survey(guard).is_some()),
+        Part::Etcd => has(file, |guard| guards::etcd::survey(guard).is_some()),
+        Part::Lxcfs => file.guard("lxcfs").is_some(),
+    };
+    Part::value_variants().iter().copied().filter(is_on).collect()
+}
+
+fn has(file: &File, is_wanted: impl Fn(&dyn Configured) -> bool) -> bool {
+    file.guards.iter().any(|guard| is_wanted(guard.configured.as_ref()))
+}
+
+async fn examine(args: &Args, part: Part, file: Option<&File>) -> Result<Report, Stop> {
+    let needed = || {
+        file.ok_or_else(|| {
+            let next = format!("durward doctor {} --config FILE", part.name());
+            Stop::from(Problem::new("this part needs the configuration file").next(next))
+        })
+    };
+    Ok(match part {
+        Part::Install => Report::Install(install::examine(needed()?, &args.cluster).await?),
+        Part::Fleet => Report::Fleet(fleet::examine(file.map(|file| &*file.path), &args.cluster).await?),
+        Part::Etcd => Report::Etcd(etcd::examine(needed()?, &args.cluster).await?),
+        Part::Lxcfs => Report::Lxcfs(lxcfs::examine(file, &args.cluster).await?),
+    })
+}
+
+/// The reports of several parts, by name.
+struct Reports(Vec<(&'static str, Report)>);
+
+impl Serialize for Reports {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(part, report)| (part, report)))
+    }
+}
+
+impl Reports {
+    /// Formats the state of each part, then each part.
+    fn text(&self, style: Style) -> String {
+        let mut out = String::new();
+        for (part, report) in &self.0 {
+            let state = match (report, report.findings().len()) {
+                (Report::Failed { .. }, _) => style.red("could not be checked"),
+                (_, 0) => style.green("ok"),
+                (_, 1) => style.red("1 problem"),
+                (_, many) => style.red(&format!("{many} problems")),
+            };
+            // Writing to a `String` can't fail.
+            let _ = writeln!(out, "{part:8} {state}");
+        }
+        for (part, report) in &self.0 {
+            let _ = write!(out, "\n{}\n{}", style.bold(part), report.text(style));
+        }
+        out
     }
 }

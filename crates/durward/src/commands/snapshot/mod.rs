@@ -63,9 +63,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
     });
     let etcd_survey = file.as_ref().and_then(etcd_context::survey);
     runtime()?.block_on(async {
-        match (&args.config, &etcd_survey, file) {
-            (Some(path), Some(_), Some(file)) if !has_fleet && args.targets.is_empty() => {
-                let context = etcd_context::open(path, &args.cluster).await?;
+        match (&etcd_survey, file) {
+            (Some(_), Some(file)) if !has_fleet && args.targets.is_empty() => {
+                let context = etcd_context::open(&file, &args.cluster).await?;
                 let recorder = Recorder::over(context.clients.clone());
                 for resource in file.guards.iter().flat_map(|guard| guard.configured.requirements().watches) {
                     recorder.read_all(&resource, Part::Metadata).await;
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
                 let unread = of_members(&recorder, &context.survey).await;
                 written(args, recorder, unread, &replay_etcd(args)).await
             }
-            (_, _, file) => of_fleet(args, &asked, etcd_survey.as_ref(), file.as_ref()).await,
+            (_, file) => of_fleet(args, &asked, etcd_survey.as_ref(), file.as_ref()).await,
         }
     })
 }
@@ -144,7 +144,7 @@ async fn of_members(recorder: &Arc<Recorder>, survey: &Survey) -> usize {
     let line = ProgressLine::stderr();
     let progress =
         |done: usize, of: usize| line.show(&format!("{done} of {of} namespaces with etcd clusters"));
-    let found = survey.read(&recorder.clients(), &[], &progress).await;
+    let found = survey.read(&recorder.clients(), &progress).await;
     drop(line);
     let members = found.clusters.iter().flat_map(|one| &one.members);
     let unanswered: Vec<_> = members.filter_map(|member| member.error.as_ref()).collect();

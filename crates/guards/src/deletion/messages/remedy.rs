@@ -211,8 +211,9 @@ mod tests {
     }
 
     const KARMADA: &str = "fleet: karmada";
-    const DOCTOR: &str = " | print the fix in the host cluster: kubectl -n durward-system exec deploy/durward -- durward doctor fleet -c /etc/durward/durward.yaml";
-    const LOCAL_DOCTOR: &str = " | print the fix: kubectl -n durward-system exec deploy/durward -- durward doctor fleet -c /etc/durward/durward.yaml";
+    const DOCTOR: &str = " | print the fix in the host cluster: kubectl -n durward-system exec deploy/durward -- durward doctor fleet";
+    const LOCAL_DOCTOR: &str =
+        " | print the fix: kubectl -n durward-system exec deploy/durward -- durward doctor fleet";
 
     #[test]
     fn every_cause_has_a_step() {

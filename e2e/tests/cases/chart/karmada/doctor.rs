@@ -85,7 +85,7 @@ impl Site {
 /// Returns the findings of the doctor in a pod.
 fn findings(shell: &Shell<'_>) -> Result<Vec<Value>> {
     let command = "kubectl -n durward-system exec deploy/durward -- \
-        durward doctor install --config /etc/durward/durward.yaml -o json";
+        durward doctor install -o json";
     let output = shell.run(command)?;
     let report: Value = serde_json::from_str(&output.stdout)
         .with_context(|| format!("the doctor's JSON: {} {}", output.stdout, output.stderr))?;

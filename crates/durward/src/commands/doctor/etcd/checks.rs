@@ -41,9 +41,7 @@ impl Fixes {
     /// Returns the command that repeats the check in Durward's pod.
     fn inside(&self) -> String {
         let Self { kubectl, home, .. } = self;
-        format!(
-            "{kubectl} -n {home} exec deploy/durward -- durward doctor etcd --config /etc/durward/durward.yaml"
-        )
+        format!("{kubectl} -n {home} exec deploy/durward -- durward doctor etcd")
     }
 
     /// Returns the fix for an etcd member that could not be read.
@@ -126,13 +124,6 @@ fn overlap(EntryOverlap { namespace, first, second, pods }: &EntryOverlap) -> Fi
     let why = format!("{first} applies to these pods; client and onLeaderDelete of {second} do not");
     let fix = format!("change guards.etcd.{first}.selector or {second}.selector: one entry per etcd cluster");
     Finding::new(None, "overlap", what, &why, fix)
-}
-
-/// Reports that no entry selects the given namespaces.
-pub(super) fn no_entry(only: &[String]) -> Finding {
-    let what = format!("no entry selects namespace {}", names(only.iter().map(String::as_str)));
-    let fix = "add an entry to guards.etcd.clusters, or omit --namespace to check all";
-    Finding::new(None, "no-pods", what, "this namespace is not protected", fix)
 }
 
 /// Reports an installation in `kube-system`, where Durward could write the Lease of a scheduler.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use console::exit::Outcome;
+use console::exit::{Exit, Outcome};
 use console::output::{self, Format, Style};
 use lxcfs::{LxcfsFile, NodeSettings};
 use node::{FileState, Mount, NodeAnnotation, ProbeResult, Prober};
@@ -33,13 +33,14 @@ pub(super) async fn run(proc: &Path, format: Format, on_node: &NodeSettings) -> 
     let result = Prober::new(proc, &on_node.root).probe().await;
     let findings = findings(&result, on_node);
     let is_well = result.serves(&on_node.files);
-    let output = LocalReport {
+    let report = LocalReport {
         sees: if is_well { visible_values(on_node) } else { Vec::new() },
         mount: result.mount.as_ref().map(|mount| mount.fs_type.clone()),
         report: NodeAnnotation::new(&result, on_node),
         findings,
     };
-    finding::print(format, &output, &output.findings, |report, style| text(report, &result, on_node, style))
+    output::report(format, &report, |report, style| text(report, &result, on_node, style))?;
+    Ok(if report.findings.is_empty() { Exit::Done } else { Exit::No })
 }
 
 fn findings(result: &ProbeResult, on_node: &NodeSettings) -> Vec<Finding> {
