@@ -125,8 +125,6 @@ fn write_defaults(keys: &[Key], indent: usize, out: &mut String) {
         write_comment(doc, &pad, out);
         // Writing to a String cannot fail.
         let _ = match (shape, default) {
-            // The two keys are those of every selector in Kubernetes.
-            (Shape::Section(inner), None) if is_selector(inner) => writeln!(out, "{pad}{name}: {{}}"),
             (Shape::Section(inner), None) if !inner.is_empty() => {
                 let written = writeln!(out, "{pad}{name}:");
                 write_defaults(inner, indent + 2, out);
@@ -163,10 +161,6 @@ fn write_comment(text: &str, pad: &str, out: &mut String) {
     }
     out.push_str(&line);
     out.push('\n');
-}
-
-fn is_selector(keys: &[Key]) -> bool {
-    matches!(keys, [labels, expressions] if labels.name == "matchLabels" && expressions.name == "matchExpressions")
 }
 
 /// Writes an example of an entry as a comment, because the list is empty by default.

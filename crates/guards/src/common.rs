@@ -89,9 +89,7 @@ impl CommonConfig {
     pub(crate) fn doctor(&self, part: &str) -> String {
         match self.namespace.as_str() {
             "" => format!("durward doctor {part} -c durward.yaml"),
-            home => format!(
-                "kubectl -n {home} exec deploy/durward -- durward doctor {part} -c /etc/durward/durward.yaml"
-            ),
+            home => format!("kubectl -n {home} exec deploy/durward -- durward doctor {part}"),
         }
     }
 

@@ -66,7 +66,7 @@ const FOLLOWED: [(&str, &[&str]); 14] = [
     ("get-started/karmada.md", &[]),
     ("operate/binary.md", &[]),
     ("operate/client-certificates.md", &[]),
-    ("operate/certificates-files.md", &["Look at the certificate", "Renew the serving certificate"]),
+    ("operate/certificates-files.md", &["Renew the serving certificate"]),
     ("operate/uninstall.md", &["From a Karmada control plane"]),
     ("operate/upgrade.md", &["Upgrade Durward", "Upgrade Durward on Karmada"]),
     ("runbooks/certificate-expired.md", &["Find the source of the certificate", "From Durward"]),

@@ -63,7 +63,6 @@ fn reports_pipes_devices_and_directories_without_hanging() {
         (&["review", "pipe", "--config", "durward.yaml"], "pipe cannot be read: it is a pipe", note),
         (&["review", "/dev/zero", "--config", "durward.yaml"], "it is a device", note),
         (&["inject", "pipe", "--config", "durward.yaml"], "pipe cannot be read: it is a pipe", note),
-        (&["certs", "show", "pipe"], "pipe cannot be read: it is a pipe", note),
         (&["review", "--config", "durward.yaml", "--snapshot", "pipe"], "pipe", "a snapshot is a directory"),
         (
             &["serve", "--config", "durward.yaml", "--kubeconfig", "pipe"],

@@ -5,7 +5,6 @@ mod client;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::labels;
 use crate::common::{CommonConfig, Defaults};
 use crate::overrides::BreakGlass;
 use ::config::{Section, Selector, SelectorExt as _, names};
@@ -189,7 +188,7 @@ fn clusters(
 
 fn cluster(section: &mut Section<'_>, on_leader_delete: LeaderPolicy, install: &str) -> EtcdClusterConfig {
     let namespaces = namespaces(section, install);
-    let selector = labels::read(section, "selector", "Selects the pods.").unwrap_or_default();
+    let selector = section.label_requirement("selector", "Selects the pods.").unwrap_or_default();
     if section.is_written() && !section.has("selector") {
         section.problem("selector", "is required", Some("add: selector: app=etcd".to_owned()));
     }
@@ -242,8 +241,8 @@ fn cluster(section: &mut Section<'_>, on_leader_delete: LeaderPolicy, install: &
 fn namespaces(section: &mut Section<'_>, install: &str) -> NamespaceMatch {
     let name =
         section.optional_name("namespace", names::NAMESPACE, "Namespace of the pods.", names::namespace);
-    let selector =
-        labels::read(section, "namespaceSelector", "Selects namespaces instead, each with its own clusters.");
+    let selector = section
+        .label_requirement("namespaceSelector", "Selects namespaces instead, each with its own clusters.");
     if section.is_written() && section.has("namespace") == section.has("namespaceSelector") {
         let next = "write namespace: NAME, or namespaceSelector: LABEL=VALUE".to_owned();
         section.problem("namespace", "needs exactly one of namespace and namespaceSelector", Some(next));

@@ -25,7 +25,7 @@
 //! | `effects` | reserves deletions and moves leadership |
 //! | `messages`, `overrides` | texts and override hints |
 //! | `survey` | reads all etcd clusters for commands |
-//! | `config`, `labels`, `rules`, `policies` | configuration, webhook entries, permissions and native policies |
+//! | `config`, `rules`, `policies` | configuration, webhook entries, permissions and native policies |
 
 mod config;
 mod decide;
@@ -37,7 +37,6 @@ mod group;
 mod input;
 mod kube_reader;
 mod kube_state;
-mod labels;
 mod messages;
 mod overrides;
 mod owners;

@@ -11,13 +11,13 @@
 //! kubelet is never sent. Neither are deletions by the namespace controller: it deletes objects of terminating namespaces only, which the
 //! guard allows, and while Durward is down the namespace would stay Terminating.
 
+use ::config::all_of;
 use admission::Operation;
 use k8s_openapi::api::admissionregistration::v1::{MatchCondition, RuleWithOperations};
 
 use super::NAME;
 use super::config::{Config, EtcdClusterConfig, NamespaceMatch, OwnerKind};
 use super::kube_reader::PODS;
-use super::labels;
 use crate::cel;
 use crate::common::NAMESPACE_NAME;
 use crate::kind::{GuardedNamespaces, GuardedObjects, Permission};
@@ -62,9 +62,7 @@ fn entries_of(
         let name = if at == 0 { name.to_owned() } else { format!("{name}-{}", at + 1) };
         WebhookEntry {
             match_conditions: conditions(&scope).into_iter().chain(not_install_namespace(config)).collect(),
-            namespace_selector: labels::all_of(
-                scope.namespaces.into_iter().chain(common.namespace_selector.clone()),
-            ),
+            namespace_selector: all_of(scope.namespaces.into_iter().chain(common.namespace_selector.clone())),
             object_selector: scope.pods.cloned().unwrap_or_default(),
             has_side_effects: true,
             ..WebhookEntry::new(WebhookType::Validating, name, rules.to_vec(), common)

@@ -11,7 +11,7 @@ use serde_json::json;
 const VALUES: usize = 40;
 
 /// Bytes for the values of expressions, in addition.
-const EXPRESSIONS: usize = 4 << 20;
+const EXPRESSIONS: usize = 16 << 20;
 
 /// Error: a request can't be read.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ const CHUNK: usize = 64 << 10;
 pub(super) const MAPPED: usize = 33 << 20;
 
 /// An arena of more bytes is mapped. Smaller ones are for ordinary requests.
-const LARGE: usize = 9 << 20;
+const LARGE: usize = 21 << 20;
 
 /// Reserves memory. Returns false if there is not so much.
 type Charge = Box<dyn Fn(usize) -> bool + Send>;

@@ -45,8 +45,11 @@ fn doctor_and_a_snapshot_give_the_verdict_of_each_pod(context: &'static TestCont
     Ok(())
 }
 
+/// Pods and the verdict on the deletion of each.
+type Verdicts = Vec<(String, String)>;
+
 /// Returns the findings about the etcd cluster of a namespace, and the verdict on the deletion of each of its pods.
-fn report(doctor: &str, namespace: &str) -> Result<(Vec<Value>, Vec<(String, String)>)> {
+fn report(doctor: &str, namespace: &str) -> Result<(Vec<Value>, Verdicts)> {
     let report: Value = serde_json::from_str(doctor).context("doctor's JSON")?;
     let all =
         |name: &str| report[name].as_array().cloned().with_context(|| format!("doctor reports no {name}"));

@@ -224,7 +224,7 @@ fn contradictions_have_a_next_step() {
             "is not a map",
             "must be a map with: secretName, files, insecureSkipVerify",
         ),
-        ("clusters: [{namespaceSelector: {}, selector: a=b}]", "requires no label", "add matchLabels"),
+        ("clusters: [{namespaceSelector: {}, selector: a=b}]", "requires no label", "add a label"),
         (
             "clusters: [{namespace: db, selector: {matchExpressions: [{key: a, operator: DoesNotExist}]}}]",
             "requires no label",
