@@ -202,8 +202,13 @@ fn init_writes_a_file_that_is_valid_and_served() {
         dir.write("new.yaml", &file.out);
         let check = dir.run(&["config", "check", "new.yaml"]);
         assert_eq!((check.code, check.err.contains("warning")), (0, false), "{}{}", file.out, check.err);
-        let has_crds = file.out.contains("crds: {apiGroups: [\"*\"]}");
+        let has_crds = file.out.contains("crds: {apiGroups: []}");
         assert_eq!(has_crds, more.contains(&"deletion"), "{}", file.out);
+    }
+    let recorded = crate::harness::root().join("examples/deletion/healthy");
+    let proposed = init(&["--guard", "deletion", "--snapshot", recorded.to_str().unwrap()]);
+    for line in ["    fleet: karmada #", "    crds: {apiGroups: [example.org]}"] {
+        assert!(proposed.out.contains(line), "{}{}", proposed.out, proposed.err);
     }
     let addresses = ["--bind-address", "127.0.0.1:0", "--metrics-bind-address", "127.0.0.1:0"];
     let serve = ["serve", "--config", "new.yaml", "--snapshot", "snapshot"];

@@ -17,7 +17,7 @@ use config::{Problem, parse, read};
 use console::exit::Stop;
 use console::input;
 use console::output;
-use guards::deletion::{self, Deletion, Survey};
+use guards::deletion::{self, Deletion, DeletionKind, Survey};
 use guards::{Configured, GuardKind, etcd};
 
 pub(crate) use target::{SubjectArg, SubjectArgs, all_pages, missing};
@@ -184,6 +184,23 @@ async fn recorded_fleet(dir: &Snapshot) -> String {
         }
         Ok(()) | Err(_) => KARMADA.to_owned(),
     }
+}
+
+/// Returns the API groups of the CRDs of the control plane, except Karmada's own, which the guard never reads.
+pub(crate) async fn crd_groups(
+    reader: &dyn Reader,
+    survey: &Survey,
+) -> Result<Vec<String>, admission::Cause> {
+    let objects = all_pages(reader, &FleetCluster::Local, &DeletionKind::Crd.resource()).await?;
+    let is_karmadas = |group: &str| {
+        *survey.fleet() == Fleet::Karmada && (group == "karmada.io" || group.ends_with(".karmada.io"))
+    };
+    let groups = objects.iter().filter_map(|object| object.name.split_once('.'));
+    let mut groups: Vec<String> =
+        groups.filter(|(_, group)| !is_karmadas(group)).map(|(_, group)| group.to_owned()).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    Ok(groups)
 }
 
 /// Creates the guard with its defaults for a fleet.

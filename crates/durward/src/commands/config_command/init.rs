@@ -3,11 +3,15 @@
 use std::path::Path;
 
 use clap::builder::PossibleValuesParser;
+use cluster::fleet::Fleet;
 use config::Problem;
 use console::exit::{Exit, Outcome, Stop};
 use console::output;
 use guards::GUARD_KINDS;
 
+use crate::args::ClusterArgs;
+use crate::clients::fleet::{self, FleetContext};
+use crate::clients::runtime;
 use crate::file::{File, Purpose};
 
 /// `config init`
@@ -22,6 +26,8 @@ pub(crate) struct Args {
     /// Label selector of the etcd pods, for example app=etcd
     #[arg(long, short = 'l', value_name = "SELECTOR")]
     pub(crate) selector: Option<String>,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
 }
 
 const HEAD: &str = "\
@@ -36,12 +42,40 @@ server:
 guards:
 ";
 
-/// The section of the deletion guard. It names all API groups, because a CRD can't be deleted if Durward can't list its group.
-const DELETION: &str = "  deletion:
-    fleet: none # one cluster; for Karmada: karmada
-    # API groups that Durward can list. \"*\" grants all groups, with Secrets. Safer: name the groups of your CRDs, as [example.org]
-    crds: {apiGroups: [\"*\"]}
-";
+/// What the deletion guard needs to know of a cluster.
+struct Proposal {
+    fleet: String,
+    groups: Vec<String>,
+}
+
+impl Default for Proposal {
+    fn default() -> Self {
+        Self { fleet: "none".to_owned(), groups: Vec::new() }
+    }
+}
+
+impl Proposal {
+    /// Asks the cluster or the snapshot of these flags.
+    async fn of(flags: &ClusterArgs) -> Result<Self, Stop> {
+        let FleetContext { survey, clients, .. } = fleet::open(None, flags).await?;
+        let groups = fleet::crd_groups(&*clients.reader, &survey).await;
+        let groups = groups.map_err(|why| Stop::fault(Problem::new("could not list CRDs").why(why.text)))?;
+        let fleet = if *survey.fleet() == Fleet::Karmada { "karmada" } else { "none" };
+        Ok(Self { fleet: fleet.to_owned(), groups })
+    }
+
+    fn section(&self) -> String {
+        let groups = self.groups.join(", ");
+        format!(
+            "  deletion:
+    fleet: {} # none: one cluster; karmada: the members of this Karmada control plane
+    # API groups of your CRDs. Durward can list these objects. A CRD of another group can't be deleted.
+    crds: {{apiGroups: [{groups}]}}
+",
+            self.fleet
+        )
+    }
+}
 
 /// The section of the guard of policies. The directory is in the same `ConfigMap` or directory as this file.
 const RESOURCES: &str = "  resources:
@@ -53,20 +87,28 @@ const RESOURCES: &str = "  resources:
 pub(super) fn run(args: &Args) -> Outcome {
     // Reports an invalid namespace or selector. The policies don't exist yet.
     let is_checked = |name: &str| name != "resources";
+    let is_asked = args.cluster.kubeconfig.is_some()
+        || args.cluster.context.is_some()
+        || args.cluster.snapshot.is_some();
+    let proposal = if is_asked && args.guard.iter().any(|guard| guard == "deletion") {
+        runtime()?.block_on(Proposal::of(&args.cluster))?
+    } else {
+        Proposal::default()
+    };
     if args.guard.iter().any(|name| is_checked(name)) {
-        File::from_text(Path::new("the new file"), file(args, is_checked)?, Purpose::Guards)?;
+        File::from_text(Path::new("the new file"), file(args, &proposal, is_checked)?, Purpose::Guards)?;
     }
-    output::data(&file(args, |_| true)?)?;
+    output::data(&file(args, &proposal, |_| true)?)?;
     Ok(Exit::Done)
 }
 
-fn file(args: &Args, is_written: impl Fn(&str) -> bool) -> Result<String, Stop> {
+fn file(args: &Args, proposal: &Proposal, is_written: impl Fn(&str) -> bool) -> Result<String, Stop> {
     let is_etcd = args.guard.iter().any(|guard| guard == "etcd");
     let mut text = HEAD.to_owned();
     let is_on = |name: &str| is_written(name) && args.guard.iter().any(|guard| guard == name);
     for kind in GUARD_KINDS.iter().filter(|kind| is_on(kind.name())) {
         let section = match kind.name() {
-            "deletion" => DELETION.to_owned(),
+            "deletion" => proposal.section(),
             "etcd" => clusters(args)?,
             "resources" => RESOURCES.to_owned(),
             name => format!("  {name}: {{}}\n"),

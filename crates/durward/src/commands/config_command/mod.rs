@@ -50,8 +50,11 @@ pub(crate) enum Command {
 }
 
 const INIT_HELP: &str = "Examples:
+  durward config init --guard deletion --kubeconfig karmada-admin.config > durward.yaml
   durward config init --guard lxcfs > durward.yaml
-  durward config init --guard etcd --namespace db --selector app=etcd > durward.yaml";
+  durward config init --guard etcd --namespace db --selector app=etcd > durward.yaml
+
+With a cluster or a snapshot, the section of the guard deletion has its fleet and the API groups of its CRDs.";
 
 /// `config`
 pub(crate) fn run(args: &Command) -> Outcome {

@@ -14,12 +14,12 @@ use console::exit::Stop;
 use console::output::{ProgressLine, Style};
 use futures_util::StreamExt as _;
 use futures_util::stream;
-use guards::deletion::{DeletionKind, Survey, Validity};
+use guards::deletion::{Survey, Validity};
 use serde::Serialize;
 
 use super::finding::{self, Finding, Subject};
 use crate::args::ClusterArgs;
-use crate::clients::fleet::{self, ANSWER_WITHIN, FleetContext, all_pages};
+use crate::clients::fleet::{self, ANSWER_WITHIN, FleetContext};
 use crate::clients::leftovers::{self, Found};
 use fixes::Fixes;
 
@@ -154,15 +154,8 @@ fn unreadable(of: &Cluster, why: &admission::Cause, kinds: &[String], context: &
 /// Reports API groups of local CRDs that the guard does not read. CRDs of member clusters are deleted there, and Karmada's own are
 /// never read.
 async fn unreadable_groups(reader: &dyn Reader, survey: &Survey) -> Option<Finding> {
-    let objects = all_pages(reader, &Cluster::Local, &DeletionKind::Crd.resource()).await.ok()?;
-    let is_karmadas = |group: &str| {
-        *survey.fleet() == Fleet::Karmada && (group == "karmada.io" || group.ends_with(".karmada.io"))
-    };
-    let mut groups: Vec<&str> =
-        objects.iter().filter_map(|object| object.name.split_once('.').map(|(_, group)| group)).collect();
-    groups.sort_unstable();
-    groups.dedup();
-    groups.retain(|group| !survey.reads_group(group) && !is_karmadas(group));
+    let mut groups = fleet::crd_groups(reader, survey).await.ok()?;
+    groups.retain(|group| !survey.reads_group(group));
     if groups.is_empty() {
         return None;
     }
