@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::common::Remark;
 use crate::native_policy::NativePolicy;
-use crate::overrides::BreakGlass;
+use crate::overrides::Overrides;
 use crate::webhook::WebhookEntry;
 use ::config::{Section, Selector};
 use cluster::etcd::Material;
@@ -111,7 +111,7 @@ pub struct GuardedObjects {
     /// The namespaces.
     pub namespaces: GuardedNamespaces,
     /// The callers that can override a denial.
-    pub break_glass: BreakGlass,
+    pub overrides: Overrides,
 }
 
 /// The namespaces of guarded objects.

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::cel;
 use crate::common::CommonConfig;
-use crate::overrides::{self, BreakGlass};
+use crate::overrides::{self, Overrides};
 use crate::webhook::condition;
 use ::config::Selector;
 
@@ -98,7 +98,7 @@ pub(crate) struct PolicySettings<'c> {
     /// The name of the guard.
     pub(crate) guard: &'static str,
     pub(crate) common: &'c CommonConfig,
-    pub(crate) break_glass: BreakGlass,
+    pub(crate) overrides: Overrides,
     /// Whether Durward's own namespace is in this cluster, and is left out.
     pub(crate) has_home: bool,
 }
@@ -146,7 +146,7 @@ impl PolicySettings<'_> {
 
     /// Returns the conditions that leave out what the guard leaves out.
     fn conditions(&self, subject: &str) -> Vec<MatchCondition> {
-        let Self { guard, common, break_glass, has_home } = *self;
+        let Self { guard, common, overrides, has_home } = *self;
         let terminating = "request.operation == \"UPDATE\" && has(oldObject.metadata.deletionTimestamp)";
         let mut conditions = vec![
             condition("not-terminating", format!("!({terminating})")),
@@ -154,7 +154,7 @@ impl PolicySettings<'_> {
             condition("not-exempt", format!("!({})", common.exempt.condition())),
             condition("no-break-glass", format!("!({})", overrides::is_broken(guard, subject))),
         ];
-        if break_glass == BreakGlass::Annotation {
+        if overrides == Overrides::Annotation {
             conditions.push(condition("no-override", format!("!({})", overrides::is_overridden(subject))));
         }
         if has_home && !common.namespace.is_empty() {
@@ -166,9 +166,9 @@ impl PolicySettings<'_> {
 
     /// Returns the end of a message: how to carry out the change anyway. `resource` is the object for kubectl, `subject` its expression.
     pub(crate) fn way_out(&self, resource: &str, subject: &str) -> String {
-        let (key, needed) = match self.break_glass {
-            BreakGlass::Annotation => (overrides::DELETE_ANYWAY, String::new()),
-            BreakGlass::Permission => (
+        let (key, needed) = match self.overrides {
+            Overrides::Annotation => (overrides::DELETE_ANYWAY, String::new()),
+            Overrides::Permission => (
                 overrides::BREAK_GLASS,
                 format!(" (needs the verb break-glass on guards.durward.dev/{})", self.guard),
             ),

@@ -45,14 +45,14 @@ const SUGGESTED_DURATION: Duration = Duration::from_secs(2 * 3600);
 
 /// The callers that can override a denial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BreakGlass {
+pub enum Overrides {
     /// Callers that annotate a reason and an expiry, and callers with the verb.
     Annotation,
     /// Only callers with the verb.
     Permission,
 }
 
-impl BreakGlass {
+impl Overrides {
     /// Reads the key.
     pub(crate) fn read(section: &mut Section<'_>) -> Self {
         section.removed("breakGlass", "use overrides: annotation or permission");
@@ -98,7 +98,7 @@ pub struct Leftover {
 
 /// Returns the annotations of overrides on the named object.
 pub fn leftover(
-    allowed: BreakGlass,
+    allowed: Overrides,
     name: &str,
     annotations: &BTreeMap<String, String>,
     now: SystemTime,
@@ -129,7 +129,7 @@ pub fn leftover(
 /// Checks the override annotations of the named object, for the named guard.
 pub(crate) fn judge(
     guard: &str,
-    allowed: BreakGlass,
+    allowed: Overrides,
     name: &str,
     annotations: &BTreeMap<String, String>,
     now: SystemTime,
@@ -156,11 +156,11 @@ pub(crate) fn judge(
 fn check_annotations<'a>(
     anyway: &str,
     name: &str,
-    allowed: BreakGlass,
+    allowed: Overrides,
     value: impl Fn(&str) -> Option<&'a str>,
     now: SystemTime,
 ) -> Result<(String, String), Vec<String>> {
-    if allowed == BreakGlass::Permission {
+    if allowed == Overrides::Permission {
         return Err(vec!["delete-anyway has no effect with overrides: permission".to_owned()]);
     }
     let mut wrong = Vec::new();
@@ -235,7 +235,7 @@ pub(crate) fn check_end(until: Option<&str>, now: SystemTime, longest: Duration)
 pub(crate) fn command(
     object: &str,
     name: &str,
-    allowed: BreakGlass,
+    allowed: Overrides,
     overwrite: bool,
     now: SystemTime,
 ) -> String {
@@ -244,13 +244,13 @@ pub(crate) fn command(
 }
 
 /// Returns the annotations that override a denial, as arguments of `kubectl annotate`.
-pub(crate) fn arguments(name: &str, allowed: BreakGlass, now: SystemTime) -> String {
+pub(crate) fn arguments(name: &str, allowed: Overrides, now: SystemTime) -> String {
     match allowed {
-        BreakGlass::Annotation => {
+        Overrides::Annotation => {
             let until = time::format(now + SUGGESTED_DURATION);
             format!("{DELETE_ANYWAY}={name} {DELETE_REASON}='{PLACEHOLDER}' {DELETE_UNTIL}={until}")
         }
-        BreakGlass::Permission => format!("{BREAK_GLASS}={name}"),
+        Overrides::Permission => format!("{BREAK_GLASS}={name}"),
     }
 }
 
@@ -298,7 +298,7 @@ mod tests {
         time::read("2026-11-21T10:00:00Z").unwrap().into()
     }
 
-    fn judged(allowed: BreakGlass, annotations: &[(&str, &str)]) -> Override {
+    fn judged(allowed: Overrides, annotations: &[(&str, &str)]) -> Override {
         let annotations = annotations.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         judge("deletion", allowed, "shop", &annotations, now())
     }
@@ -309,11 +309,11 @@ mod tests {
             [("2026-11-21T20:00:00+02:00", "2026-11-21T18:00:00Z"), ("2026-11-22", "2026-11-22T00:00:00Z")];
         for (end, expected) in until {
             let all = [(DELETE_ANYWAY, "shop"), (DELETE_REASON, "moved"), (DELETE_UNTIL, end)];
-            let Override::Active { reason, until } = judged(BreakGlass::Annotation, &all) else { panic!() };
+            let Override::Active { reason, until } = judged(Overrides::Annotation, &all) else { panic!() };
             assert_eq!((reason.as_str(), until.as_str()), ("moved", expected));
-            assert_eq!(judged(BreakGlass::Annotation, &all[1..]), Override::None);
+            assert_eq!(judged(Overrides::Annotation, &all[1..]), Override::None);
         }
-        assert_eq!(judged(BreakGlass::Annotation, &[]), Override::None);
+        assert_eq!(judged(Overrides::Annotation, &[]), Override::None);
     }
 
     #[test]
@@ -342,28 +342,26 @@ mod tests {
             (vec![name, reason, (DELETE_UNTIL, "2026-11-21T18Z")], "is not a time"),
             (vec![name, reason, (DELETE_UNTIL, "20261121T180000Z")], "is not a time"),
         ] {
-            let Override::Invalid(why) = judged(BreakGlass::Annotation, &annotations) else {
+            let Override::Invalid(why) = judged(Overrides::Annotation, &annotations) else {
                 panic!("{annotations:?}")
             };
             assert!(why.contains(text), "{why}");
         }
-        let Override::Invalid(why) = judged(BreakGlass::Annotation, &[(DELETE_ANYWAY, "x")]) else {
-            panic!()
-        };
+        let Override::Invalid(why) = judged(Overrides::Annotation, &[(DELETE_ANYWAY, "x")]) else { panic!() };
         assert_eq!(why.matches("; ").count(), 2, "{why}");
     }
 
     #[test]
     fn annotations_alone_do_not_override_if_the_permission_is_required() {
         let all = [(DELETE_ANYWAY, "shop"), (DELETE_REASON, "moved"), (DELETE_UNTIL, "2026-11-21T18:00:00Z")];
-        let Override::Invalid(why) = judged(BreakGlass::Permission, &all) else { panic!() };
+        let Override::Invalid(why) = judged(Overrides::Permission, &all) else { panic!() };
         assert_eq!(why, "delete-anyway has no effect with overrides: permission");
     }
 
     #[test]
     fn the_break_glass_annotation_never_counts_in_a_review() {
         let needs = "break-glass has no effect, because the caller lacks the verb break-glass on guards.durward.dev/deletion, or because the request does not contain the object";
-        for allowed in [BreakGlass::Annotation, BreakGlass::Permission] {
+        for allowed in [Overrides::Annotation, Overrides::Permission] {
             assert_eq!(judged(allowed, &[(BREAK_GLASS, "shop")]), Override::Invalid(needs.to_owned()));
             let other = "break-glass is \"x\", expected \"shop\"".to_owned();
             assert_eq!(judged(allowed, &[(BREAK_GLASS, "x")]), Override::Invalid(other));
@@ -374,17 +372,17 @@ mod tests {
             (DELETE_REASON, "moved"),
             (DELETE_UNTIL, "2026-11-21T09:00:00Z"),
         ];
-        let Override::Invalid(why) = judged(BreakGlass::Annotation, &expired) else { panic!() };
+        let Override::Invalid(why) = judged(Overrides::Annotation, &expired) else { panic!() };
         assert!(why.starts_with("delete-until ") && why.ends_with(needs), "{why}");
         let active = [expired[0], expired[1], expired[2], (DELETE_UNTIL, "2026-11-21T18:00:00Z")];
-        assert!(matches!(judged(BreakGlass::Annotation, &active), Override::Active { .. }));
+        assert!(matches!(judged(Overrides::Annotation, &active), Override::Active { .. }));
     }
 
     #[test]
     fn finds_annotations_that_were_left_on_an_object() {
         let found = |annotations: &[(&str, &str)]| {
             let annotations = annotations.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-            leftover(BreakGlass::Annotation, "shop", &annotations, now())
+            leftover(Overrides::Annotation, "shop", &annotations, now())
         };
         assert_eq!(found(&[(DELETE_REASON, "x"), ("a", "b")]), None);
         let left = found(&[(BREAK_GLASS, "shop"), (DELETE_ANYWAY, "shop"), ("a", "b")]).unwrap();
@@ -403,7 +401,7 @@ mod tests {
 
     #[test]
     fn the_printed_command_overrides_only_with_a_reason() {
-        let printed = command("ns shop", "shop", BreakGlass::Annotation, false, now());
+        let printed = command("ns shop", "shop", Overrides::Annotation, false, now());
         assert_eq!(
             printed,
             "kubectl annotate ns shop durward.dev/delete-anyway=shop durward.dev/delete-reason='<reason>' durward.dev/delete-until=2026-11-21T12:00:00Z"
@@ -412,12 +410,12 @@ mod tests {
             let typed = printed.replace("'<reason>'", reason);
             let annotations: Vec<(&str, &str)> =
                 typed.split(' ').filter_map(|one| one.split_once('=')).collect();
-            judged(BreakGlass::Annotation, &annotations)
+            judged(Overrides::Annotation, &annotations)
         };
         assert!(matches!(typed("moved"), Override::Active { .. }));
         assert!(matches!(typed("<reason>"), Override::Invalid(_)));
         assert_eq!(
-            command("ns shop", "shop", BreakGlass::Permission, true, now()),
+            command("ns shop", "shop", Overrides::Permission, true, now()),
             "kubectl annotate --overwrite ns shop durward.dev/break-glass=shop"
         );
     }
@@ -427,7 +425,7 @@ mod tests {
         let computed = |reason: &str, hours: u64| {
             annotations("shop", reason, Duration::from_secs(hours * 3600), now()).map(|all| {
                 let all: Vec<(&str, &str)> = all.iter().map(|(key, value)| (*key, value.as_str())).collect();
-                judged(BreakGlass::Annotation, &all)
+                judged(Overrides::Annotation, &all)
             })
         };
         assert!(matches!(computed("moved", 24), Ok(Override::Active { .. })));

@@ -100,7 +100,7 @@ fn left_on(objects: &GuardedObjects, object: Object, now: SystemTime) -> Option<
     if object.metadata.deleting {
         return None;
     }
-    let leftover = overrides::leftover(objects.break_glass, &object.name, &object.metadata.annotations, now)?;
+    let leftover = overrides::leftover(objects.overrides, &object.name, &object.metadata.annotations, now)?;
     let Object { namespace, name, .. } = object;
     Some(Found { resource: objects.resource.clone(), namespace, name, leftover })
 }

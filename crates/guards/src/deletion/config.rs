@@ -10,7 +10,7 @@ use k8s_openapi::jiff::Timestamp;
 use super::queries::{self, InUse, ResourceQuery};
 use super::target::DeletionKind;
 use crate::common::{CommonConfig, Defaults, NAMESPACE_NAME, label_keys};
-use crate::overrides::BreakGlass;
+use crate::overrides::Overrides;
 use ::config::Section;
 use cluster::Resource;
 use cluster::fleet::{Fleet, LOCAL};
@@ -41,7 +41,7 @@ pub(super) struct Config {
     /// The objects that the guard protects.
     pub(super) scope: Scope,
     /// The callers that can override a denial.
-    pub(super) break_glass: BreakGlass,
+    pub(super) overrides: Overrides,
     /// The Lists that decide about a namespace, derived from the other fields.
     pub(super) queries: Vec<ResourceQuery>,
 }
@@ -130,7 +130,7 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &st
         &[("all", Scope::All), ("labeled", Scope::Labeled)],
         Scope::All,
     );
-    let break_glass = BreakGlass::read(section);
+    let overrides = Overrides::read(section);
     section.removed("clusterTimeout", "remove it: each cluster gets a third of webhook.timeoutSeconds");
     Config {
         scope,
@@ -142,7 +142,7 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &st
         api_groups,
         show_object_names,
         acknowledged,
-        break_glass,
+        overrides,
     }
 }
 

@@ -59,7 +59,7 @@ pub(super) fn by_metadata(config: &Config, target: &Target, now: SystemTime) -> 
     if target.deleting {
         return Ruling::allow().audit("allowed", "already being deleted").into();
     }
-    if let Override::Active { reason, until } = target.find_override(config.break_glass, now) {
+    if let Override::Active { reason, until } = target.find_override(config.overrides, now) {
         return messages::overridden(target, &reason, &until).into();
     }
     let is_selected = config.selects(&target.labels);

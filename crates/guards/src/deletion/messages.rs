@@ -18,7 +18,7 @@ use super::karmada::KarmadaPart;
 use super::summary::FleetSummary;
 use super::target::Target;
 use crate::message::{MAX_SUMMARY, Message};
-use crate::overrides::{self, BreakGlass, Override};
+use crate::overrides::{self, Override, Overrides};
 use cluster::cause;
 use cluster::fleet::{Fleet, FleetMember, LOCAL};
 
@@ -172,13 +172,13 @@ fn ignored_override(message: Message, current: &Override) -> Message {
 }
 
 /// Adds the command that overrides the denial.
-fn overriding(allowed: BreakGlass, target: &Target, message: Message, now: SystemTime) -> Message {
+fn overriding(allowed: Overrides, target: &Target, message: Message, now: SystemTime) -> Message {
     let is_annotated = overrides::ALL.iter().any(|key| target.annotations.contains_key(*key));
     let object = format!("{} {}", target.kind.short_name(), target.name);
     let command = overrides::command(&object, &target.name, allowed, is_annotated, now);
     let condition = match allowed {
-        BreakGlass::Annotation => "",
-        BreakGlass::Permission => "needs the verb break-glass on guards.durward.dev/deletion",
+        Overrides::Annotation => "",
+        Overrides::Permission => "needs the verb break-glass on guards.durward.dev/deletion",
     };
     message.override_with(&command, condition)
 }
@@ -195,7 +195,7 @@ fn deny(
     for why in summary.invalid_acknowledgements.iter().take(MAX_LINES) {
         message = message.detail(&format!("Acknowledgement ignored: {why}"));
     }
-    message = ignored_override(message, &target.find_override(config.break_glass, now));
+    message = ignored_override(message, &target.find_override(config.overrides, now));
     if let Some(next) = steps.next {
         message = message.next(&next);
     }
@@ -205,7 +205,7 @@ fn deny(
     if !steps.is_transient {
         // Durward reads override annotations of the stored object, which it does not have.
         let is_wrong = summary.unknown.iter().any(|cluster| remedy::is_wrong_cluster(cluster));
-        let allowed = if is_wrong { BreakGlass::Permission } else { config.break_glass };
+        let allowed = if is_wrong { Overrides::Permission } else { config.overrides };
         message = overriding(allowed, target, message, now);
     }
     denial(&message, causes_for_programs(config, summary))
@@ -490,7 +490,7 @@ pub(super) fn karmada_part(
         ),
     };
     let message = Message::new(&what);
-    let message = ignored_override(message, &target.find_override(config.break_glass, now));
+    let message = ignored_override(message, &target.find_override(config.overrides, now));
     let message = message.next(&format!(
         "{next}. If a cluster is Ready, that also deletes what Karmada deployed there: {UNJOIN_PAGE}"
     ));
@@ -504,11 +504,11 @@ pub(super) fn unreadable_group(config: &Config, target: &Target, now: SystemTime
     let groups = config.api_groups.0.iter().map(String::as_str).chain([group]).collect::<Vec<_>>().join(", ");
     let why = format!("API group {group} is not in guards.deletion.crds.apiGroups");
     let message = Message::new(&format!("{}: {why}", cannot_tell(target)));
-    let message = ignored_override(message, &target.find_override(config.break_glass, now)).admin(&format!(
+    let message = ignored_override(message, &target.find_override(config.overrides, now)).admin(&format!(
         "set crds: {{apiGroups: [{groups}]}} ({:?} is all groups), then apply what `durward manifests` prints",
         ApiGroups::ALL
     ));
-    let message = overriding(config.break_glass, target, message, now);
+    let message = overriding(config.overrides, target, message, now);
     let causes = vec![denial_cause(Reason::Unknown, why.clone(), FLEET_FIELD)];
     Ruling::unknown(Cause::new(cause::FORBIDDEN, why)).refuse_with(denial(&message, causes))
 }

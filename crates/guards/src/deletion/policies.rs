@@ -17,7 +17,7 @@ pub(super) fn policies(config: &Config) -> Vec<NativePolicy> {
     let settings = PolicySettings {
         guard: NAME,
         common: &config.common_config,
-        break_glass: config.break_glass,
+        overrides: config.overrides,
         has_home: !config.is_karmada(),
     };
     let install = (!config.is_karmada()).then(|| install_namespace::policy(settings)).flatten();

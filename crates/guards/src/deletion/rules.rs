@@ -143,7 +143,7 @@ pub(super) fn guarded(config: &Config) -> Vec<GuardedObjects> {
     let objects = |kind: DeletionKind| GuardedObjects {
         resource: kind.resource(),
         namespaces: GuardedNamespaces::None,
-        break_glass: config.break_glass,
+        overrides: config.overrides,
     };
     [DeletionKind::Namespace, DeletionKind::Crd].map(objects).to_vec()
 }

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use admission::{Cause, Operation, Raw, Request, Shape};
 
-use crate::overrides::{self, BreakGlass, Override};
+use crate::overrides::{self, Override, Overrides};
 use cluster::{Metadata, Resource, cause};
 
 admission::fields! {
@@ -154,7 +154,7 @@ impl Target {
     }
 
     /// Judges the target's override annotations.
-    pub(super) fn find_override(&self, allowed: BreakGlass, now: SystemTime) -> Override {
+    pub(super) fn find_override(&self, allowed: Overrides, now: SystemTime) -> Override {
         overrides::judge(super::NAME, allowed, &self.name, &self.annotations, now)
     }
 

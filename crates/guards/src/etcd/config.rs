@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::common::{CommonConfig, Defaults};
-use crate::overrides::BreakGlass;
+use crate::overrides::Overrides;
 use ::config::{Section, Selector, SelectorExt as _, names};
 use cluster::Resource;
 
@@ -23,7 +23,7 @@ pub(super) struct Config {
     trusted_owners: Vec<String>,
     /// The timeout for one member.
     pub(super) member_timeout: Duration,
-    pub(super) break_glass: BreakGlass,
+    pub(super) overrides: Overrides,
 }
 
 impl Config {
@@ -158,7 +158,7 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &st
     let clusters = clusters(section, on_leader_delete, &common_config);
     Config {
         member_timeout: Duration::from_secs(common_config.timeout_seconds.into()) / MEMBER_SHARE,
-        break_glass: BreakGlass::read(section),
+        overrides: Overrides::read(section),
         common_config,
         protect_stateful_sets,
         trusted_owners,

@@ -10,7 +10,7 @@ use super::NAME;
 use super::config::Config;
 use super::removal::RemovalKind;
 use crate::message::Message;
-use crate::overrides::{self, BreakGlass};
+use crate::overrides::{self, Overrides};
 
 pub(super) use crate::overrides::{DELETE_ANYWAY, Override};
 
@@ -21,7 +21,7 @@ pub(super) fn judge(
     annotations: &BTreeMap<String, String>,
     now: SystemTime,
 ) -> Override {
-    overrides::judge(NAME, config.break_glass, name, annotations, now)
+    overrides::judge(NAME, config.overrides, name, annotations, now)
 }
 
 /// Adds what is wrong with the annotations of an object.
@@ -47,11 +47,11 @@ pub(super) fn add(
     }
     let overwrite = matches!(current, Override::Invalid(_));
     let object = format!("-n {namespace} pod {name}");
-    let command = overrides::command(&object, name, config.break_glass, overwrite, now);
+    let command = overrides::command(&object, name, config.overrides, overwrite, now);
     let needs_verb = format!("needs the verb break-glass on guards.durward.dev/{NAME}");
-    let consequence = match config.break_glass {
-        BreakGlass::Annotation => consequence,
-        BreakGlass::Permission => &needs_verb,
+    let consequence = match config.overrides {
+        Overrides::Annotation => consequence,
+        Overrides::Permission => &needs_verb,
     };
     message.override_with(&command, consequence)
 }

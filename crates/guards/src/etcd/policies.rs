@@ -33,12 +33,7 @@ pub(super) fn policies(config: &Config) -> Vec<NativePolicy> {
 }
 
 pub(super) fn settings(config: &Config) -> PolicySettings<'_> {
-    PolicySettings {
-        guard: NAME,
-        common: &config.common_config,
-        break_glass: config.break_glass,
-        has_home: true,
-    }
+    PolicySettings { guard: NAME, common: &config.common_config, overrides: config.overrides, has_home: true }
 }
 
 /// Returns the keys of the labels by which namespaces are selected. The API server keeps the label with the name.

@@ -159,7 +159,7 @@ pub(super) fn guarded(config: &Config) -> Vec<GuardedObjects> {
             NamespaceMatch::Named(name) => GuardedNamespaces::Named(name.clone()),
             NamespaceMatch::Labeled(selector) => GuardedNamespaces::Labeled(selector.clone()),
         };
-        let objects = GuardedObjects { resource: PODS, namespaces, break_glass: config.break_glass };
+        let objects = GuardedObjects { resource: PODS, namespaces, overrides: config.overrides };
         if !all.contains(&objects) {
             all.push(objects);
         }
