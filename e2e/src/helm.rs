@@ -70,11 +70,23 @@ impl Helm {
         values: &Value,
         more: &[&str],
     ) -> Result<Output> {
+        self.with_chart(&Self::chart(), command, namespace, values, more)
+    }
+
+    /// Runs a command with the release, another chart and these values.
+    pub fn with_chart(
+        &self,
+        chart: &Path,
+        command: &[&str],
+        namespace: &str,
+        values: &Value,
+        more: &[&str],
+    ) -> Result<Output> {
         // Values of earlier calls can be compared after a failure, so each call has its own file.
         let number = std::fs::read_dir(&self.directory).context("the directory of Helm")?.count();
         let file =
             certificates::write(&self.directory, &format!("values-{number}.json"), &values.to_string())?;
-        let (chart, file) = (Self::chart().display().to_string(), file.display().to_string());
+        let (chart, file) = (chart.display().to_string(), file.display().to_string());
         let arguments =
             [command, &[Self::RELEASE, &chart, "--namespace", namespace, "--values", &file], more];
         self.run(&arguments.concat())

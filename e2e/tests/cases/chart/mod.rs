@@ -13,3 +13,4 @@ mod removal;
 pub(in crate::cases) mod rendering;
 mod resources;
 mod rollouts;
+mod upgrade;
