@@ -36,6 +36,10 @@
 {{- if and .Values.lxcfs.enabled (hasKey .Values.lxcfs "library") -}}
 {{- fail "lxcfs.library was removed: to upgrade LXCFS, drain the node, then delete its pod of LXCFS" -}}
 {{- end -}}
+{{- $lxcfsNamespace := include "durward.lxcfsNamespace" . -}}
+{{- if and $lxcfsNamespace (ne $lxcfsNamespace .Release.Namespace) (lookup "apps/v1" "DaemonSet" .Release.Namespace "durward-lxcfs") -}}
+{{- fail (printf "LXCFS runs in the namespace %s, and lxcfs.namespace is %s: the move would end LXCFS, and with it the files in all running containers. To stay: --set lxcfs.namespace=%s. To move, drain the nodes and delete the DaemonSet durward-lxcfs first" .Release.Namespace $lxcfsNamespace .Release.Namespace) -}}
+{{- end -}}
 {{- if and .Values.networkPolicy.enabled .Values.networkPolicy.egress.enabled (not .Values.networkPolicy.apiServers) -}}
 {{- fail "networkPolicy.egress.enabled needs networkPolicy.apiServers: without the addresses of the API servers, Durward can't reach them" -}}
 {{- end -}}

@@ -35,17 +35,20 @@ compares both for the configurations in ci/.
 {{- toJson $rules -}}
 {{- end -}}
 
-{{/* Rules for an entry of guards.etcd.clusters, in the namespace of its pods. Argument: the entry. */}}
+{{/* Rules for an entry of guards.etcd.clusters, in the namespace of its pods. Argument: list of the entry, and protectStatefulSets. */}}
 {{- define "durward.rules.etcdCluster" -}}
+{{- $entry := index . 0 -}}
+{{- $hasSets := index . 1 -}}
 {{- $rules := list
   (include "durward.rule" (list "" "pods" (list "get" "list")) | fromJson)
-  (include "durward.rule" (list "apps" "statefulsets" (list "get")) | fromJson) -}}
-{{- with .owner -}}
+  (include "durward.rule" (list "apps" "statefulsets" (ternary (list "get" "list") (list "get") $hasSets)) | fromJson) -}}
+{{- if $hasSets }}{{ $rules = append $rules (include "durward.rule" (list "" "persistentvolumeclaims" (list "list")) | fromJson) }}{{ end -}}
+{{- with $entry.owner -}}
 {{- $group := index (splitList "/" .apiVersion) 0 -}}
 {{- $plural := .resource | default (printf "%ss" (lower .kind)) -}}
 {{- $rules = append $rules (include "durward.rule" (list $group $plural (list "get")) | fromJson) -}}
 {{- end -}}
-{{- $client := .client | default dict -}}
+{{- $client := $entry.client | default dict -}}
 {{- $names := compact (list (($client.tls | default dict).secretName | default "") (($client.auth | default dict).secretName | default "")) -}}
 {{- if $names }}{{ $rules = append $rules (include "durward.rule" (list "" "secrets" (list "get") $names) | fromJson) }}{{ end -}}
 {{- toJson $rules -}}
@@ -137,7 +140,7 @@ compares both for the configurations in ci/.
 {{- $cluster = append $cluster (include "durward.rule" (list "" "namespaces" (ternary (list "get" "list") (list "get") $isSelected)) | fromJson) -}}
 {{- $cluster = append $cluster (include "durward.rule" (list "" "nodes" (list "get")) | fromJson) -}}
 {{- range . -}}
-{{- $rules := include "durward.rules.etcdCluster" . | fromJsonArray -}}
+{{- $rules := include "durward.rules.etcdCluster" (list . ($etcd.protectStatefulSets | default false)) | fromJsonArray -}}
 {{- if .namespaceSelector -}}
 {{- $cluster = concat $cluster $rules -}}
 {{- else -}}

@@ -20,7 +20,7 @@ pub struct Budget {
 }
 
 /// A reserved amount of a [`Budget`]. Dropping it returns the amount.
-pub struct Reservation {
+pub struct ReservedBytes {
     budget: Arc<Budget>,
     amount: usize,
 }
@@ -43,14 +43,14 @@ impl Budget {
     }
 
     /// Reserves an amount. Returns none if the rest is smaller.
-    pub fn reserve(self: &Arc<Self>, amount: usize) -> Option<Reservation> {
+    pub fn reserve(self: &Arc<Self>, amount: usize) -> Option<ReservedBytes> {
         let mut reservation = self.empty();
         reservation.grow(amount).then_some(reservation)
     }
 
     /// Creates a reservation of nothing, which can grow.
-    pub fn empty(self: &Arc<Self>) -> Reservation {
-        Reservation { budget: Arc::clone(self), amount: 0 }
+    pub fn empty(self: &Arc<Self>) -> ReservedBytes {
+        ReservedBytes { budget: Arc::clone(self), amount: 0 }
     }
 
     /// Returns whether nothing is left. Another task can change that at any time.
@@ -81,7 +81,7 @@ impl Budget {
     }
 }
 
-impl Reservation {
+impl ReservedBytes {
     /// Reserves `more` in addition. Returns false and changes nothing if the rest is smaller.
     pub fn grow(&mut self, more: usize) -> bool {
         let is_added = self.budget.add(more);
@@ -103,7 +103,7 @@ impl Reservation {
     }
 }
 
-impl Drop for Reservation {
+impl Drop for ReservedBytes {
     fn drop(&mut self) {
         self.resize(0);
     }
@@ -115,9 +115,9 @@ impl fmt::Debug for Budget {
     }
 }
 
-impl fmt::Debug for Reservation {
+impl fmt::Debug for ReservedBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reservation").field("amount", &self.amount).finish_non_exhaustive()
+        f.debug_struct("ReservedBytes").field("amount", &self.amount).finish_non_exhaustive()
     }
 }
 
@@ -138,7 +138,7 @@ pub struct ReviewMemory(Option<Arc<Mutex<Account>>>);
 
 #[derive(Debug)]
 struct Account {
-    reservation: Reservation,
+    reservation: ReservedBytes,
     lacks_memory: bool,
 }
 
@@ -153,7 +153,7 @@ pub enum NoMemory {
 
 impl ReviewMemory {
     /// Creates the memory of a review from the reservation of its body.
-    pub fn new(reservation: Reservation) -> Self {
+    pub fn new(reservation: ReservedBytes) -> Self {
         Self(Some(Arc::new(Mutex::new(Account { reservation, lacks_memory: false }))))
     }
 

@@ -24,7 +24,9 @@ pub trait Guard: Send + Sync {
     fn settle_policy(&self) -> &SettlePolicy;
 
     /// Returns whether allows are logged. They are for guards that read clusters, because the object does not show the reason.
-    fn logs_every_ruling(&self) -> bool;
+    fn logs_every_ruling(&self) -> bool {
+        false
+    }
 
     /// Reviews one request before `deadline`. Data that cannot be read in time is Unknown. Dropping the future must be safe.
     fn review<'a>(&'a self, request: &'a Request<'a>, deadline: Instant) -> BoxFuture<'a, Ruling>;

@@ -114,7 +114,7 @@ pub(crate) enum Command {
         after_help = "Examples:\n  durward config init --guard deletion > durward.yaml\n  durward config check durward.yaml"
     )]
     Config(config_command::Command),
-    /// Create and inspect certificates
+    /// Create certificates
     #[command(
         subcommand,
         after_help = "Examples:\n  durward certs new --service durward.durward-system --out tls\n  durward certs csr --signer example.com/serving --service durward.durward-system --out tls"

@@ -216,8 +216,7 @@ fn examples(help: &str, out: &mut String) {
 
 #[test]
 fn reference_of_the_metrics() {
-    let mut out = "Durward serves these metrics at `/metrics` of `server.metricsBindAddress`. Every label has a closed set of values, \
-                   except names of clusters, of which there are at most 5,000.\n\n\
+    let mut out = "Durward serves these metrics at `/metrics` of `server.metricsBindAddress`. Every label has a closed set of values.\n\n\
                    | metric | type | labels | description |\n|---|---|---|---|\n"
         .to_owned();
     let mut all = crate::run::serve::metrics_reference();

@@ -44,15 +44,24 @@ fn joined(conditions: impl IntoIterator<Item = String>, operator: &str, empty: &
 /// Returns a condition that is true if a selector matches. `labels` is an optional map, such as `oldObject.metadata.?labels`.
 pub(crate) fn matches(selector: &Selector, labels: &str) -> String {
     // A label value contains no blank.
-    let is_in = |key: &str, values: BTreeSet<String>| {
+    let is_in = |key: &str, values: &BTreeSet<String>| {
         format!("{labels}[?{}].orValue(\" \") in {}", string(key), strings(values.iter().map(String::as_str)))
     };
-    let has = |key: &str| format!("{labels}[?{}].hasValue()", string(key));
+    all_expressions(selector, is_in, |key| format!("{labels}[?{}].hasValue()", string(key)))
+}
+
+/// Returns a condition that is true if all expressions of a selector hold. `is_in` tests whether a label has one of these values, `has`
+/// whether there is such a label.
+pub(crate) fn all_expressions(
+    selector: &Selector,
+    is_in: impl Fn(&str, &BTreeSet<String>) -> String,
+    has: impl Fn(&str) -> String,
+) -> String {
     all(selector.clone().into_iter().map(|expression| match expression {
-        Expression::In(key, values) => is_in(&key, values),
-        Expression::NotIn(key, values) => format!("!({})", is_in(&key, values)),
-        Expression::Equal(key, value) => is_in(&key, [value].into()),
-        Expression::NotEqual(key, value) => format!("!({})", is_in(&key, [value].into())),
+        Expression::In(key, values) => is_in(&key, &values),
+        Expression::NotIn(key, values) => format!("!({})", is_in(&key, &values)),
+        Expression::Equal(key, value) => is_in(&key, &[value].into()),
+        Expression::NotEqual(key, value) => format!("!({})", is_in(&key, &[value].into())),
         Expression::Exists(key) => has(&key),
         Expression::DoesNotExist(key) => format!("!{}", has(&key)),
     }))

@@ -6,7 +6,7 @@
 use k8s_openapi::api::admissionregistration::v1::NamedRuleWithOperations;
 
 use crate::cel;
-use crate::native_policy::{NativePolicy, PolicyRules, PolicySettings, rule, validation};
+use crate::native_policy::{NativePolicy, NativeRules, PolicySettings, rule, validation};
 use ::config::Selector;
 
 /// The purpose of the policy. All guards have the same one, and an API server has it once.
@@ -27,7 +27,7 @@ pub(crate) fn policy(settings: PolicySettings<'_>) -> Option<NativePolicy> {
          Next: helm uninstall durward -n {name}, or kubectl delete validatingwebhookconfiguration durward"
     );
     let message = format!("{} + {}", cel::string(&text), settings.way_out("namespace", "oldObject"));
-    Some(PolicySettings { has_home: false, ..settings }.policy(PolicyRules {
+    Some(PolicySettings { has_home: false, ..settings }.policy(NativeRules {
         purpose: PURPOSE,
         rules: vec![rule],
         namespaces: Selector::default(),

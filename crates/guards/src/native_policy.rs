@@ -103,8 +103,8 @@ pub(crate) struct PolicySettings<'c> {
     pub(crate) has_home: bool,
 }
 
-/// The requests that a policy sees, and its rules.
-pub(crate) struct PolicyRules {
+/// The requests that a native policy sees, and its rules.
+pub(crate) struct NativeRules {
     pub(crate) purpose: &'static str,
     pub(crate) rules: Vec<NamedRuleWithOperations>,
     /// The namespaces of the objects.
@@ -120,7 +120,7 @@ pub(crate) const OBJECT: &str = "(oldObject == null ? object : oldObject)";
 
 impl PolicySettings<'_> {
     /// Returns the policy.
-    pub(crate) fn policy(&self, rules: PolicyRules) -> NativePolicy {
+    pub(crate) fn policy(&self, rules: NativeRules) -> NativePolicy {
         let resources = MatchResources {
             match_policy: Some("Equivalent".to_owned()),
             namespace_selector: Some(LabelSelector::from(rules.namespaces)),
@@ -180,7 +180,7 @@ impl PolicySettings<'_> {
         let name = format!("{subject}.metadata.?name.orValue(\"NAME\")");
         let annotation = cel::string(&format!(" {key}="));
         format!(
-            "{start} + {namespace} + {object} + {name} + {annotation} + {name} + \", then repeat the request\""
+            "{start} + {namespace} + {object} + {name} + {annotation} + {name} + \", repeat the request, then remove the annotation\""
         )
     }
 }

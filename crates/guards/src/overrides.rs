@@ -1,7 +1,8 @@
 //! Overrides: annotations on an object that allow a deletion although a guard denies it. All guards that deny deletions share them.
 //!
 //! An override has three annotations: the object's name, a reason and an expiry. Durward checks them, and writes them to the
-//! audit log. They expire for every caller. With `overrides: permission` they have no effect.
+//! audit log. They expire for every caller. With `overrides: permission` they have no effect. A native policy has no clock: there, the
+//! first annotation alone counts until it is removed.
 //!
 //! The break-glass annotation is for callers with the verb `break-glass` on `guards.durward.dev` and the guard's name. A match
 //! condition checks both, so the API server lets the request pass without a review, also while Durward is down. CEL has no clock
@@ -118,7 +119,8 @@ pub fn leftover(
                 (DELETE_ANYWAY, anyway, true, format!("Durward allows its deletion until {until}"))
             }
             Err(mistakes) => {
-                (DELETE_ANYWAY, anyway, false, format!("it has no effect: {}", mistakes.join("; ")))
+                let effect = format!("only native policies accept it: {}", mistakes.join("; "));
+                (DELETE_ANYWAY, anyway, false, effect)
             }
         }
     };
@@ -395,7 +397,7 @@ mod tests {
         assert_eq!((left.key, left.is_active), (DELETE_ANYWAY, true));
         assert_eq!(left.effect, "Durward allows its deletion until 2026-11-21T18:00:00Z");
         let left = found(&complete("2026-11-21T09:00:00Z")).unwrap();
-        assert_eq!(left.effect, "it has no effect: delete-until 2026-11-21T09:00:00Z is in the past");
+        assert_eq!(left.effect, "only native policies accept it: delete-until 2026-11-21T09:00:00Z is in the past");
         assert!(!left.is_active && left.annotations.len() == 3);
     }
 

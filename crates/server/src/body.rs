@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use admission::budget::{Reservation, ReviewMemory};
+use admission::budget::{ReservedBytes, ReviewMemory};
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -61,7 +61,7 @@ impl Body {
 pub(crate) async fn read(
     incoming: Incoming,
     length: usize,
-    reservation: &mut Reservation,
+    reservation: &mut ReservedBytes,
     time: Duration,
 ) -> Result<Body, BodyError> {
     let mut buffer = Buffer { length, first: None, joined: Vec::new() };
@@ -95,7 +95,11 @@ impl Buffer {
         self.first.as_ref().map_or(self.joined.len(), Bytes::len)
     }
 
-    async fn fill(&mut self, mut incoming: Incoming, reservation: &mut Reservation) -> Result<(), BodyError> {
+    async fn fill(
+        &mut self,
+        mut incoming: Incoming,
+        reservation: &mut ReservedBytes,
+    ) -> Result<(), BodyError> {
         let mut cost = Limits::BODY_COST;
         while self.len() < self.length {
             let Some(Ok(frame)) = incoming.frame().await else {

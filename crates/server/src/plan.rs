@@ -138,9 +138,6 @@ mod tests {
         fn settle_policy(&self) -> &SettlePolicy {
             &self.2
         }
-        fn logs_every_ruling(&self) -> bool {
-            false
-        }
         fn review<'a>(&'a self, _: &'a Request<'a>, _: Instant) -> BoxFuture<'a, Ruling> {
             Box::pin(async { Ruling::allow() })
         }

@@ -19,7 +19,7 @@ use crate::fleet::{Cluster, GetQuery, ListQuery, Object, Part};
 use crate::metadata::Wire;
 use crate::{Address, MetadataResult, Resource, cause};
 use admission::Cause;
-use admission::budget::{Budget, Reservation};
+use admission::budget::{Budget, ReservedBytes};
 use config::Problem;
 
 /// 4 MiB: no object is larger than etcd accepts in one request (1.5 MiB, at most 3 MiB by common configuration).
@@ -149,7 +149,7 @@ impl ApiServer {
         accept: &'static str,
         permit: Option<&Permit<'_>>,
         limit: usize,
-        memory: Reservation,
+        memory: ReservedBytes,
     ) -> Result<(StatusCode, Bytes), Failure> {
         let response = self.send(self.request(Method::GET, path, accept, Body::empty())?, permit).await?;
         self.read(response, limit, memory).await
@@ -212,7 +212,7 @@ impl ApiServer {
         &self,
         response: Response<ResponseBody>,
         limit: usize,
-        memory: Reservation,
+        memory: ReservedBytes,
     ) -> Result<(StatusCode, Bytes), Failure> {
         let status = response.status();
         let limit = if status == StatusCode::OK { limit } else { limit.min(STATUS_LIMIT) };

@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use admission::Cause;
-use admission::budget::{Budget, Reservation};
+use admission::budget::{Budget, ReservedBytes};
 use http_body_util::BodyExt as _;
 use tokio::sync::{Mutex, Notify, Semaphore};
 use tokio::time::{Instant, timeout_at};
@@ -47,7 +47,7 @@ pub(crate) struct BodyReader {
 #[derive(Debug)]
 pub(crate) struct Bytes {
     bytes: Vec<u8>,
-    _reservation: Reservation,
+    _reservation: ReservedBytes,
 }
 
 impl Deref for Bytes {
@@ -78,12 +78,12 @@ impl BodyReader {
     }
 
     /// Returns the memory for a response, which grows with it.
-    pub(crate) fn memory(&self) -> Reservation {
+    pub(crate) fn memory(&self) -> ReservedBytes {
         self.budget.empty()
     }
 
     /// Waits for the memory of the longest response with this limit. Those who wait get it in their order.
-    pub(crate) async fn wait_for_memory(&self, limit: usize) -> Reservation {
+    pub(crate) async fn wait_for_memory(&self, limit: usize) -> ReservedBytes {
         let _turn = self.turn.lock().await;
         loop {
             let mut returned = pin!(self.returned.notified());
@@ -101,7 +101,7 @@ impl BodyReader {
         &self,
         mut body: B,
         limit: usize,
-        mut memory: Reservation,
+        mut memory: ReservedBytes,
         broken: impl Fn(&(dyn std::error::Error + 'static)) -> Failure,
     ) -> Result<Bytes, Failure>
     where

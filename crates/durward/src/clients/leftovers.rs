@@ -30,8 +30,6 @@ impl Found {
         let word = match self.resource.plural.as_ref() {
             "namespaces" => "ns",
             "customresourcedefinitions" => "crd",
-            "persistentvolumeclaims" => "pvc",
-            "poddisruptionbudgets" => "pdb",
             plural => plural.trim_end_matches('s'),
         };
         format!("{word} {}", self.name)

@@ -20,7 +20,7 @@ use crate::clients::runtime;
 /// `override`
 #[derive(Debug, clap::Args)]
 pub(crate) struct OverrideArgs {
-    /// Object to delete: ns, crd, pod, statefulset, pvc or pdb, and its name
+    /// Object to delete: ns, crd, pod, statefulset or pvc, and its name
     #[arg(value_name = "KIND/NAME")]
     pub(crate) object: Overridable,
     /// Namespace of the object [default: that of the kubeconfig]
@@ -75,7 +75,7 @@ struct OverridableKind {
 }
 
 /// The kinds of both guards that deny deletions.
-const OVERRIDABLE: [OverridableKind; 6] = [
+const OVERRIDABLE: [OverridableKind; 5] = [
     OverridableKind {
         words: &["ns", "namespace", "namespaces"],
         group: "",
@@ -109,13 +109,6 @@ const OVERRIDABLE: [OverridableKind; 6] = [
         group: "",
         kind: "PersistentVolumeClaim",
         plural: "persistentvolumeclaims",
-        is_namespaced: true,
-    },
-    OverridableKind {
-        words: &["pdb", "poddisruptionbudget", "poddisruptionbudgets"],
-        group: "policy",
-        kind: "PodDisruptionBudget",
-        plural: "poddisruptionbudgets",
         is_namespaced: true,
     },
 ];
@@ -216,6 +209,12 @@ pub(crate) fn run_override(args: &OverrideArgs) -> Outcome {
         annotations: &annotations,
     };
     change.run(&args.period, args.namespace.as_deref(), |object| {
+        // Only a native policy protects it, and has no clock.
+        if matches!(kind.kind, "StatefulSet" | "PersistentVolumeClaim") {
+            return format!(
+                "{object} annotated; it can be changed and deleted until the annotation is removed"
+            );
+        }
         format!("{object} annotated; Durward allows its deletion until {until}")
     })
 }

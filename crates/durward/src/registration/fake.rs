@@ -206,6 +206,12 @@ impl Objects {
         if !version(body).is_null() && version(body) != version(&self.objects[path]) {
             return failed(StatusCode::CONFLICT, "Conflict");
         }
+        // Without both, an apply of an old state could create an object that was deleted, or remove a newer CA.
+        let is_configuration = is_apply && path.contains("webhookconfigurations");
+        assert!(
+            !is_configuration || (!version(body).is_null() && !body["metadata"]["uid"].is_null()),
+            "{body}"
+        );
         let mut next = object.clone();
         if !is_apply {
             json_patch::merge(&mut next, body);

@@ -255,14 +255,15 @@ impl Reload {
         }
         let asked = |file: &File| {
             let all = file.guards.iter();
-            all.map(|guard| (guard.kind.name(), guard.configured.webhooks())).collect::<Vec<_>>()
+            all.map(|guard| (guard.kind.name(), guard.configured.webhooks(), guard.configured.policies()))
+                .collect::<Vec<_>>()
         };
         if asked(&self.file) != asked(file) || self.file.server.webhook_address != is.webhook_address {
             match is.manage_webhooks {
-                Manage::All => tracing::info!("the webhook rules changed; Durward writes them"),
+                Manage::All => tracing::info!("the webhook rules or policies changed; Durward writes them"),
                 Manage::None | Manage::CaBundle => {
                     tracing::warn!(
-                        "the webhook rules changed; apply the output of `durward manifests` again"
+                        "the webhook rules or policies changed; apply the output of `durward manifests` again"
                     );
                 }
             }

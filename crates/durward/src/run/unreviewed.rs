@@ -1,7 +1,7 @@
 //! Answers for requests that the API server sends and that this replica doesn't review: because the guard is off here, or because no
 //! rule of its configuration names them.
 //!
-//! Such requests come while replicas have different configurations or versions, and while a webhook entry waits for its removal.
+//! Such requests come while replicas have different configurations or versions.
 //! Without an answer, `failurePolicy: Fail` would deny each of them.
 
 use std::sync::Arc;
@@ -39,10 +39,6 @@ impl Guard for TurnedOff {
 
     fn settle_policy(&self) -> &SettlePolicy {
         &self.settle_policy
-    }
-
-    fn logs_every_ruling(&self) -> bool {
-        false
     }
 
     fn review<'a>(&'a self, _: &'a Request<'a>, _: Instant) -> BoxFuture<'a, Ruling> {

@@ -14,7 +14,6 @@ fn dry_runs_print_the_command_of_kubectl() {
     for (object, start) in [
         ("sts/etcd", "kubectl -n db annotate --overwrite statefulset etcd "),
         ("pvc/data-etcd-1", "kubectl -n db annotate --overwrite pvc data-etcd-1 "),
-        ("pdb/etcd", "kubectl -n db annotate --overwrite pdb etcd "),
     ] {
         let run = durward(&["override", object, "-n", "db", "--reason", "disk", "--for", "30m", "--dry-run"]);
         assert!(run.out.starts_with(start), "{}{}", run.out, run.err);
@@ -40,7 +39,7 @@ fn annotations_that_a_guard_would_ignore_are_refused() {
         (["override", "ns/shop", "--reason", "moved", "--for", "soon"], "must be a duration"),
         (
             ["override", "secret/shop", "--reason", "moved", "--for", "2h"],
-            "must be one of ns/NAME, crd/NAME, pod/NAME, statefulset/NAME, pvc/NAME, pdb/NAME",
+            "must be one of ns/NAME, crd/NAME, pod/NAME, statefulset/NAME, pvc/NAME",
         ),
         (["acknowledge", "cluster/m5", "--reason", "cut", "--for", "31d"], "more than 30 days ahead"),
         (["acknowledge", "ns/m5", "--reason", "cut", "--for", "7d"], "\"ns/m5\" is not a valid name"),

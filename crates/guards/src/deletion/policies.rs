@@ -9,7 +9,7 @@ use super::rules;
 use super::target::{CRD_GROUP, CRD_PLURAL, DeletionKind};
 use crate::cel;
 use crate::install_namespace;
-use crate::native_policy::{NativePolicy, PolicyRules, PolicySettings, rule, validation};
+use crate::native_policy::{NativePolicy, NativeRules, PolicySettings, rule, validation};
 use ::config::Selector;
 
 /// Returns the policies. On Karmada, Durward's namespace is in another cluster.
@@ -54,7 +54,7 @@ fn labels(config: &Config, settings: PolicySettings<'_>) -> Option<NativePolicy>
         "a label by which Durward selects namespaces and CRDs, such as {GUARD_LABEL}, can't be taken away"
     );
     let expression = format!("!(({}) && !({}))", guarded("oldObject"), guarded("object"));
-    Some(settings.policy(PolicyRules {
+    Some(settings.policy(NativeRules {
         purpose: "deletion-labels",
         rules,
         namespaces: Selector::default(),

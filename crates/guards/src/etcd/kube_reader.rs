@@ -30,6 +30,7 @@ const fn resource(group: &'static str, plural: &'static str) -> Resource {
 pub(super) const PODS: Resource = resource("", "pods");
 const NODES: Resource = resource("", "nodes");
 pub(super) const STATEFUL_SETS: Resource = resource("apps", "statefulsets");
+pub(super) const PVCS: Resource = resource("", "persistentvolumeclaims");
 
 /// The namespace of a pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

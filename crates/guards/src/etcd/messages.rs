@@ -39,7 +39,7 @@ const MAX_ROWS: usize = 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReasonCode {
     /// The deletion was allowed repeatedly and failed elsewhere, so other members go first.
-    /// Example: cannot delete pod db/etcd-1: deleting it has failed repeatedly since 2026-11-21T10:00:00Z; for 45 s, other members go first
+    /// Example: cannot delete pod db/etcd-1: deleting it has failed repeatedly since 2026-11-21T10:00:00Z; other members go first, retry in a minute
     Backoff,
     /// etcd raised the CORRUPT alarm without naming a member.
     /// Example: deleting pod db/etcd-1 is not safe: etcd raised the CORRUPT alarm without naming a member, so no member can be trusted

@@ -17,7 +17,7 @@ use super::config::{Config, EtcdClusterConfig, NamespaceMatch};
 use crate::cel;
 use crate::common::{self, NAMESPACE_NAME};
 use crate::install_namespace;
-use crate::native_policy::{NativePolicy, OBJECT, PolicyRules, PolicySettings, rule, validation, variable};
+use crate::native_policy::{NativePolicy, NativeRules, OBJECT, PolicySettings, rule, validation, variable};
 use ::config::{Expression, Selector};
 
 /// Returns the policies.
@@ -79,7 +79,10 @@ fn keys_in_words(config: &Config) -> String {
     if keys.len() == 1 { format!("label {}", keys.concat()) } else { format!("labels {}", keys.join(", ")) }
 }
 
-fn etcd_pods(config: &Config) -> PolicyRules {
+/// Whether two owner references name one object. An operator writes the version of its API and `blockOwnerDeletion` anew.
+const SAME_OWNER: &str = "x.uid == o.uid && x.kind == o.kind && x.name == o.name";
+
+fn etcd_pods(config: &Config) -> NativeRules {
     let settings = settings(config);
     let way_out = settings.way_out("pod", "oldObject");
     let message = |why: &str| format!("variables.pod + {} + {way_out}", cel::string(why));
@@ -91,8 +94,15 @@ fn etcd_pods(config: &Config) -> PolicyRules {
     }));
     let owners = |object: &str| format!("{object}.metadata.?ownerReferences.orValue([])");
     let (old, new) = (owners("oldObject"), owners("object"));
+    let same = |list: &str| {
+        format!(
+            "{list}.exists(x, {SAME_OWNER} && x.?controller.orValue(false) == o.?controller.orValue(false))"
+        )
+    };
     let same_owners = format!(
-        "{new}.all(o, o in variables.owners) && {old}.filter(o, o.?controller.orValue(false)).all(o, o in {new})"
+        "{new}.all(o, {}) && {old}.filter(o, o.?controller.orValue(false)).all(o, {})",
+        same("variables.owners"),
+        same(&new)
     );
     let images = |list: &str| {
         let of = |object: &str| format!("{object}.spec.?{list}.orValue([]).map(c, c.?image.orValue(\"\"))");
@@ -130,7 +140,7 @@ fn etcd_pods(config: &Config) -> PolicyRules {
             )),
         ),
     ];
-    PolicyRules {
+    NativeRules {
         purpose: "etcd-pods",
         rules: vec![rule(&["UPDATE"], "", &["pods", "pods/status"], "Namespaced")],
         namespaces: namespaces(config),
@@ -147,7 +157,7 @@ fn etcd_pods(config: &Config) -> PolicyRules {
     }
 }
 
-fn etcd_namespaces(config: &Config) -> PolicyRules {
+fn etcd_namespaces(config: &Config) -> NativeRules {
     let selected = |entry: &EtcdClusterConfig, object: &str| {
         let labels = format!("{object}.metadata.?labels");
         let by_entry = match &entry.namespaces {
@@ -171,7 +181,7 @@ fn etcd_namespaces(config: &Config) -> PolicyRules {
         settings(config).way_out("namespace", "oldObject")
     );
     let text = "a label that selects namespaces of etcd clusters can't be changed";
-    PolicyRules {
+    NativeRules {
         purpose: "etcd-namespaces",
         rules: vec![rule(
             &["UPDATE"],
@@ -188,34 +198,27 @@ fn etcd_namespaces(config: &Config) -> PolicyRules {
 
 /// Returns a condition that is true if a selector can match the labels in `status.selector` of a Scale, which is a text.
 fn matches_scale(selector: &Selector) -> String {
-    let has =
+    let has_value =
         |key: &str, value: &str| format!("{} in variables.scale", cel::string(&format!("{key}={value}")));
-    cel::all(selector.clone().into_iter().map(|expression| match expression {
-        Expression::Equal(key, value) => has(&key, &value),
-        Expression::In(key, values) => cel::any(values.iter().map(|value| has(&key, value))),
-        Expression::NotEqual(key, value) => format!("!({})", has(&key, &value)),
-        Expression::NotIn(key, values) => {
-            format!("!({})", cel::any(values.iter().map(|value| has(&key, value))))
-        }
-        Expression::Exists(key) => {
-            format!("variables.scale.exists(l, l.startsWith({}))", cel::string(&format!("{key}=")))
-        }
-        Expression::DoesNotExist(key) => {
-            format!("!variables.scale.exists(l, l.startsWith({}))", cel::string(&format!("{key}=")))
-        }
-    }))
+    cel::all_expressions(
+        selector,
+        |key, values| cel::any(values.iter().map(|value| has_value(key, value))),
+        |key| format!("variables.scale.exists(l, l.startsWith({}))", cel::string(&format!("{key}="))),
+    )
 }
 
 /// The conditions under which a request is about a `StatefulSet` or a Scale of one.
 const IS_SET: &str = "request.resource.resource == \"statefulsets\"";
 const IS_SCALE: &str = "request.?subResource.orValue(\"\") == \"scale\"";
 
-fn etcd_sets(config: &Config) -> PolicyRules {
+fn etcd_sets(config: &Config) -> NativeRules {
     let settings = settings(config);
     let way_out = format!(
         "({IS_SCALE} ? {} : {IS_SET} ? {} : {})",
         // A Scale has no annotations.
-        cel::string(". Override: annotate the StatefulSet, then patch its spec.replicas"),
+        cel::string(
+            ". Override: annotate the StatefulSet, patch its spec.replicas, then remove the annotation"
+        ),
         settings.way_out("statefulset", OBJECT),
         settings.way_out("pvc", OBJECT)
     );
@@ -241,7 +244,7 @@ fn etcd_sets(config: &Config) -> PolicyRules {
     );
     let kinds: BTreeSet<&str> = config.owner_kinds().collect();
     let known_owner = format!(
-        "o.kind in {} || (oldObject != null && o in oldObject.metadata.?ownerReferences.orValue([]))",
+        "o.kind in {} || (oldObject != null && oldObject.metadata.?ownerReferences.orValue([]).exists(x, {SAME_OWNER}))",
         cel::strings(kinds)
     );
     let no_owner = format!(
@@ -290,7 +293,7 @@ fn etcd_sets(config: &Config) -> PolicyRules {
         variable("orphans", orphans.to_owned()),
         variable("text", text),
     ];
-    PolicyRules {
+    NativeRules {
         purpose: "etcd-sets",
         rules: vec![
             rule(all, "apps", &["statefulsets"], "Namespaced"),

@@ -1,4 +1,4 @@
-//! The Lease of an etcd cluster as one review reads it. Pure.
+//! The Lease of an etcd cluster as one review reads it. Pure: `effects.rs` writes it, and the garbage collector deletes it with its namespace.
 //!
 //! An allowed deletion can still fail: another webhook denies it, or the API server fails. A reservation therefore lasts [`VALID_FOR`]
 //! after its renewal. By then its pod has a deletion timestamp, which counts by itself, or the deletion failed. It ends earlier if the
@@ -6,7 +6,7 @@
 //! allowed its deletion too.
 //!
 //! A client may retry a deletion that something behind this guard always denies, for example a drain that a PDB blocks. A pod therefore
-//! renews its reservation for [`MAX_RETRIES`] only, and is then denied until [`PAUSE`] after the reservation has ended.
+//! renews its reservation for [`RENEWABLE_FOR`] only, and is then denied until [`PAUSE`] after the reservation has ended.
 //!
 //! The times are those of the replica that wrote the reservation. Clock differences of seconds shift its end by seconds.
 
@@ -30,7 +30,7 @@ const VALID_FOR: Duration = Duration::from_secs(30 + 11 + FRESH_FOR.as_secs());
 const FRESH_FOR: Duration = Duration::from_secs(4);
 
 /// Period in which a reservation is renewed. A deletion that succeeds does so earlier.
-const MAX_RETRIES: Duration = Duration::from_secs(60);
+const RENEWABLE_FOR: Duration = Duration::from_secs(60);
 
 /// Time for other pods before such a pod gets a new reservation. `kubectl drain` retries every 5 s, so without it the same drain would
 /// always be the first one.
@@ -63,7 +63,7 @@ impl ReservationStatus {
         let has_paused = age(held.renewed, facts.now) > VALID_FOR + PAUSE;
         if is_fresh(held, facts.began) {
             Self::Fresh
-        } else if age(held.acquired, facts.now) > MAX_RETRIES && !has_paused {
+        } else if age(held.acquired, facts.now) > RENEWABLE_FOR && !has_paused {
             Self::Exhausted(held.acquired)
         } else if has_ended {
             Self::Free

@@ -12,12 +12,12 @@
 //! guard allows, and while Durward is down the namespace would stay Terminating.
 
 use ::config::all_of;
-use admission::Operation;
+use cluster::Resource;
 use k8s_openapi::api::admissionregistration::v1::{MatchCondition, RuleWithOperations};
 
 use super::NAME;
 use super::config::{Config, EtcdClusterConfig, NamespaceMatch, OwnerKind};
-use super::kube_reader::PODS;
+use super::kube_reader::{PODS, PVCS, STATEFUL_SETS};
 use crate::cel;
 use crate::common::NAMESPACE_NAME;
 use crate::kind::{GuardedNamespaces, GuardedObjects, Permission};
@@ -39,36 +39,33 @@ pub(super) fn entries(config: &Config) -> Vec<WebhookEntry> {
         not_terminating(),
         not_namespace_controller(),
     ];
-    let pods = |operation, subresources| namespaced(operation, "", "pods", subresources).collect::<Vec<_>>();
-    let mut entries = entries_of(config, "etcd-pods", &pods(Operation::Delete, &[""]), |_| deletions.clone());
-    entries.extend(entries_of(config, "etcd-evictions", &pods(Operation::Create, &["eviction"]), |_| {
-        Vec::new()
-    }));
-    entries
+    let deletion = rule("DELETE", "", "pods", "Namespaced");
+    let eviction = rule("CREATE", "", "pods/eviction", "Namespaced");
+    // An eviction has no labels of the pod.
+    entries_of(config, "etcd-pods", deletion, scopes(config, true), &deletions)
+        .chain(entries_of(config, "etcd-evictions", eviction, scopes(config, false), &[]))
+        .collect()
 }
 
 /// Returns one entry per scope. The first has the plain name, the second ends in `-2`.
-fn entries_of(
-    config: &Config,
-    name: &str,
-    rules: &[RuleWithOperations],
-    conditions: impl Fn(&Scoped<'_>) -> Vec<MatchCondition>,
-) -> Vec<WebhookEntry> {
-    if rules.is_empty() {
-        return Vec::new();
-    }
+fn entries_of<'c>(
+    config: &'c Config,
+    name: &'c str,
+    rule: RuleWithOperations,
+    scopes: Vec<Scoped<'c>>,
+    conditions: &[MatchCondition],
+) -> impl Iterator<Item = WebhookEntry> {
     let common = &config.common_config;
-    let entry = |(at, scope): (usize, Scoped<'_>)| {
+    scopes.into_iter().enumerate().map(move |(at, scope)| {
         let name = if at == 0 { name.to_owned() } else { format!("{name}-{}", at + 1) };
         WebhookEntry {
-            match_conditions: conditions(&scope).into_iter().chain(not_install_namespace(config)).collect(),
+            match_conditions: conditions.iter().cloned().chain(not_install_namespace(config)).collect(),
             namespace_selector: all_of(scope.namespaces.into_iter().chain(common.namespace_selector.clone())),
             object_selector: scope.pods.cloned().unwrap_or_default(),
             has_side_effects: true,
-            ..WebhookEntry::new(WebhookType::Validating, name, rules.to_vec(), common)
+            ..WebhookEntry::new(WebhookType::Validating, name, vec![rule.clone()], common)
         }
-    };
-    scopes(config, name == "etcd-pods").into_iter().enumerate().map(entry).collect()
+    })
 }
 
 /// Returns the scopes of all etcd clusters: named namespaces with the same selector of pods share one, each namespace selector has its
@@ -99,29 +96,6 @@ fn scopes(config: &Config, selects_pods: bool) -> Vec<Scoped<'_>> {
 fn with_names(names: Vec<&str>) -> Selector {
     let names = names.into_iter().map(str::to_owned).collect();
     Expression::In(NAMESPACE_NAME.to_owned(), names).into()
-}
-
-/// Returns a rule for each subresource. The empty one is the resource itself.
-fn rules(
-    operation: Operation,
-    (group, plural): (&'static str, &'static str),
-    subresources: &'static [&'static str],
-    scope: &'static str,
-) -> impl Iterator<Item = RuleWithOperations> {
-    subresources.iter().map(move |subresource| {
-        let resource =
-            if subresource.is_empty() { plural.to_owned() } else { format!("{plural}/{subresource}") };
-        rule(operation.as_str(), group, &resource, scope)
-    })
-}
-
-fn namespaced(
-    operation: Operation,
-    group: &'static str,
-    plural: &'static str,
-    subresources: &'static [&'static str],
-) -> impl Iterator<Item = RuleWithOperations> {
-    rules(operation, (group, plural), subresources, "Namespaced")
 }
 
 const DELETING: &str = "oldObject != null && has(oldObject.metadata.deletionTimestamp)";
@@ -159,18 +133,30 @@ pub(super) fn guarded(config: &Config) -> Vec<GuardedObjects> {
             NamespaceMatch::Named(name) => GuardedNamespaces::Named(name.clone()),
             NamespaceMatch::Labeled(selector) => GuardedNamespaces::Labeled(selector.clone()),
         };
-        let objects = GuardedObjects { resource: PODS, namespaces, overrides: config.overrides };
-        if !all.contains(&objects) {
-            all.push(objects);
+        for resource in guarded_resources(config) {
+            let objects =
+                GuardedObjects { resource, namespaces: namespaces.clone(), overrides: config.overrides };
+            if !all.contains(&objects) {
+                all.push(objects);
+            }
         }
     }
     all
 }
 
-/// Returns the permissions for the reads of one etcd cluster.
-fn permissions_of(entry: &EtcdClusterConfig) -> Vec<Permission> {
+/// Returns the kinds of objects that the guard or one of its policies protects.
+fn guarded_resources(config: &Config) -> Vec<Resource> {
+    let of_sets = if config.protect_stateful_sets { &[STATEFUL_SETS, PVCS][..] } else { &[] };
+    [&[PODS][..], of_sets].concat()
+}
+
+/// Returns the permissions for the reads of one etcd cluster. The doctor lists sets and PVCs with overrides.
+fn permissions_of(config: &Config, entry: &EtcdClusterConfig) -> Vec<Permission> {
+    let has_sets = config.protect_stateful_sets;
+    let of_sets: &[&str] = if has_sets { &["get", "list"] } else { &["get"] };
     let mut permissions =
-        vec![Permission::on("", "pods", &["get", "list"]), Permission::on("apps", "statefulsets", &["get"])];
+        vec![Permission::on("", "pods", &["get", "list"]), Permission::on("apps", "statefulsets", of_sets)];
+    permissions.extend(has_sets.then(|| Permission::on("", "persistentvolumeclaims", &["list"])));
     if let Some(OwnerKind { resource, .. }) = &entry.owner {
         permissions.push(Permission::on(&resource.group, &resource.plural, &["get"]));
     }
@@ -193,7 +179,7 @@ pub(super) fn permissions(config: &Config) -> Vec<Permission> {
     let verbs: &[&str] = if labeled().next().is_some() { &["get", "list"] } else { &["get"] };
     let mut permissions =
         vec![Permission::on("", "namespaces", verbs), Permission::on("", "nodes", &["get"])];
-    for permission in labeled().flat_map(permissions_of) {
+    for permission in labeled().flat_map(|entry| permissions_of(config, entry)) {
         if !permissions.contains(&permission) {
             permissions.push(permission);
         }
@@ -209,7 +195,7 @@ pub(super) fn namespaced_permissions(config: &Config) -> Vec<(String, Permission
     }
     for entry in &config.clusters {
         if let NamespaceMatch::Named(namespace) = &entry.namespaces {
-            for permission in permissions_of(entry) {
+            for permission in permissions_of(config, entry) {
                 let pair = (namespace.clone(), permission);
                 if !permissions.contains(&pair) {
                     permissions.push(pair);

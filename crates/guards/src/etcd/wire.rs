@@ -126,7 +126,6 @@ pub(super) struct Ordinals {
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Retention {
     when_scaled: String,
-    when_deleted: String,
 }
 
 #[derive(Default, Deserialize)]

@@ -144,10 +144,6 @@ impl Guard for LxcfsGuard {
         &self.config.common_config.settle_policy
     }
 
-    fn logs_every_ruling(&self) -> bool {
-        false
-    }
-
     fn review<'a>(&'a self, request: &'a Request<'a>, deadline: Instant) -> BoxFuture<'a, Ruling> {
         Box::pin(async move {
             if let Err(cause) = charge(request) {

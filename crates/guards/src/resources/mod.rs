@@ -182,10 +182,6 @@ impl Guard for ResourcesGuard {
         &self.settle_policy
     }
 
-    fn logs_every_ruling(&self) -> bool {
-        false
-    }
-
     fn review<'a>(&'a self, request: &'a Request<'a>, deadline: Instant) -> BoxFuture<'a, Ruling> {
         Box::pin(review::review(self, request, deadline))
     }

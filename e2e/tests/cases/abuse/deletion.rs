@@ -40,7 +40,7 @@ fn the_label_of_a_namespace_in_use_is_not_removed(context: &'static TestContext)
     mallory.await_permitted(&path)?;
     let why = format!("namespace {}: label durward.dev/guard, tier can't be changed", shop.name());
     let policy = "ValidatingAdmissionPolicy 'durward-deletion-labels'";
-    let words = [policy, why.as_str(), "then repeat the request"];
+    let words = [policy, why.as_str(), "then remove the annotation"];
     let dry_run = format!("{path}?dryRun=All");
     eventually_ok("the guard to deny", || is_kept(&mallory.api, &dry_run, &words))?;
     for subresource in ["", "/status"] {

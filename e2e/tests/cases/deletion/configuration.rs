@@ -133,7 +133,8 @@ fn only_an_empty_list_of_clusters_without_execution_namespaces_is_an_empty_fleet
     delete(cluster.api(), &path_of(&shop))?.allowed()?.with_warning("the fleet has no member clusters")?;
     delete(cluster.api(), &path_of(&other))?.allowed()?;
     // Other cases use this cluster without Karmada's APIs.
+    drop(installation);
     let crd = format!("{crds}/clusters.cluster.karmada.io");
-    cluster.api().delete(&crd)?.succeeded()?;
+    await_allowed("the CRD to be deleted", || delete(cluster.api(), &crd))?;
     await_gone(&cluster, &crd)
 }

@@ -151,7 +151,11 @@ pub(in crate::cases) fn sets_are_kept(cluster: &Cluster, api: &Api) -> Result<()
     for to in [2, 0] {
         is_denied(&api.merge(&set, &replicas(to))?, "etcd-sets", &["can't be scaled down"])?;
         let scale = api.merge(&path(&set, "/scale"), &replicas(to))?;
-        is_denied(&scale, "etcd-sets", &["annotate the StatefulSet, then patch its spec.replicas"])?;
+        is_denied(
+            &scale,
+            "etcd-sets",
+            &["annotate the StatefulSet, patch its spec.replicas, then remove the annotation"],
+        )?;
     }
     is_allowed(api.merge(&path(&set, "/scale"), &replicas(4))?)?;
     is_allowed(api.merge(&set, &replicas(5))?)?;

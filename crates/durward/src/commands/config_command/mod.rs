@@ -50,11 +50,11 @@ pub(crate) enum Command {
 }
 
 const INIT_HELP: &str = "Examples:
-  durward config init --guard deletion --kubeconfig karmada-admin.config > durward.yaml
+  durward config init --guard deletion > durward.yaml
   durward config init --guard lxcfs > durward.yaml
   durward config init --guard etcd --namespace db --selector app=etcd > durward.yaml
 
-With a cluster or a snapshot, the section of the guard deletion has its fleet and the API groups of its CRDs.";
+With a cluster (--kubeconfig FILE) or a snapshot, the section of the guard deletion has its fleet and the API groups of its CRDs.";
 
 /// `config`
 pub(crate) fn run(args: &Command) -> Outcome {
@@ -99,8 +99,10 @@ fn check(path: &Path, format: Format) -> Result<(), Stop> {
     } else {
         File::load(path, purpose)?
     };
-    let problems: Vec<Problem> =
-        certificate_problems(&file).into_iter().chain(missing_guard_files(&file)).collect();
+    let problems: Vec<Problem> = certificate_problems(&file, file.server.tls.ca.as_deref())
+        .into_iter()
+        .chain(missing_guard_files(&file))
+        .collect();
     if !problems.is_empty() {
         return Err(problems.into());
     }
@@ -150,10 +152,10 @@ fn missing_guard_files(file: &File) -> Vec<Problem> {
 }
 
 /// Returns reasons why the API server would reject the certificate, or the server its key.
-pub(crate) fn certificate_problems(file: &File) -> Vec<Problem> {
+pub(crate) fn certificate_problems(file: &File, ca: Option<&Path>) -> Vec<Problem> {
     let tls = &file.server.tls;
     let Some(cert) = &tls.cert else { return Vec::new() };
-    let files = api_server::Files { cert, key: tls.key.as_deref(), ca: tls.ca.as_deref() };
+    let files = api_server::Files { cert, key: tls.key.as_deref(), ca };
     let called = file.server.webhook_address.called();
     let names = match &file.server.webhook_address {
         WebhookAddress::Service { name, namespace, .. } => format!("--service {name}.{namespace}"),

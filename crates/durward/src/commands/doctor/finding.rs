@@ -1,4 +1,4 @@
-//! A problem that a doctor reports, with the command that fixes it.
+//! A problem that the doctor reports, with the command that fixes it.
 
 use config::Problem;
 use console::output::Style;
@@ -14,7 +14,7 @@ pub(super) struct Finding {
     /// The object with the problem; `None` if it concerns all of them.
     #[serde(flatten)]
     pub(super) subject: Option<Subject>,
-    /// A code from a closed set: the causes of `cluster`, and the codes that each doctor lists.
+    /// A code from a closed set: the causes of `cluster`, and the codes that each part lists.
     pub(super) code: &'static str,
     /// The problem.
     pub(super) what: String,

@@ -13,6 +13,8 @@
 //! | `native-policy` | a policy in the cluster has the name of a policy of the guard |
 //! | `policy-missing` | a native policy is missing, or another program has one of that name |
 //! | `binding-missing` | a native policy has no binding |
+//! | `policy-differs` | a native policy or its binding differs from the configuration |
+//! | `policy-leftover` | a native policy that no guard needs has a binding |
 //! | `narrowed` | selectors, conditions or other fields of an entry differ |
 //! | `foreign-entry` | a webhook configuration has entries that Durward did not write |
 //! | `clock` | the clocks of this machine and the API server differ |
@@ -25,6 +27,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ca::pem::Pem;
 use ca::{Bundle, SelfManaged, Store, StoreError};
+use cluster::ApiError;
 use cluster::live::Access;
 use config::Problem;
 use console::exit::Stop;
@@ -41,9 +44,9 @@ use crate::certificates::{CertificateFacts, days_until, now};
 use crate::clients::control_planes::ControlPlanes;
 use crate::clients::home::home;
 use crate::commands::config_command::certificate_problems;
-use crate::file::File;
 use crate::file::NAME;
-use crate::registration::api::ApiClient;
+use crate::file::{File, Manage};
+use crate::registration::api::{ApiClient, Fault};
 use crate::registration::api_servers::{self, ApiServer};
 use crate::registration::names::{WEBHOOK_TYPES, kind};
 use crate::registration::targets::{Needs, Target};
@@ -164,7 +167,9 @@ async fn examine_objects(file: &File, needs: &Needs, home: &Access, ca: &CaSourc
         Err(problem) => report.findings.push(of_problem("unreachable", problem.clone())),
     }
     if file.server.tls.cert.as_ref().is_some_and(|cert| cert.exists()) {
-        let problems = certificate_problems(file);
+        // `manifests` reads the CA on another machine, so a pod need not have it.
+        let ca = file.server.tls.ca.as_deref().filter(|ca| ca.exists());
+        let problems = certificate_problems(file, ca);
         report.findings.extend(problems.into_iter().map(|problem| of_problem("certificate", problem)));
     }
     report
@@ -237,6 +242,14 @@ async fn examine_target(
         let object = Object { needs, target, webhook_type, entries, client, ca };
         let problems = match object.inspect().await {
             Ok(state) => state.problems,
+            // Then Durward's account has the permission only if it needs it, and a missing one is reported below.
+            Err(Fault { kind: ApiError::Forbidden, .. }) if needs.manage == Manage::None => {
+                note(format!(
+                    "note: {} {NAME} was not checked, because this account isn't allowed to read it; run durward doctor install with your kubeconfig",
+                    kind(webhook_type)
+                ));
+                continue;
+            }
             Err(fault) => vec![(code(&fault), problem_of(&fault, target, &needs.manifests))],
         };
         report.objects.push(CheckedObject {

@@ -62,13 +62,8 @@ enum Part {
 }
 
 impl Part {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Install => "install",
-            Self::Fleet => "fleet",
-            Self::Etcd => "etcd",
-            Self::Lxcfs => "lxcfs",
-        }
+    fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 }
 
@@ -163,8 +158,8 @@ async fn all(args: &Args, file: Option<&File>) -> Outcome {
 }
 
 /// The exit code is 3 if a part could not be checked.
-fn exit(reports: &[(&str, Report)]) -> Exit {
-    let is_failed = |(_, report): &(&str, Report)| matches!(report, Report::Failed { .. });
+fn exit(reports: &[(String, Report)]) -> Exit {
+    let is_failed = |(_, report): &(String, Report)| matches!(report, Report::Failed { .. });
     if reports.iter().any(is_failed) {
         Exit::Unknown
     } else if reports.iter().any(|(_, report)| !report.findings().is_empty()) {
@@ -207,7 +202,7 @@ async fn examine(args: &Args, part: Part, file: Option<&File>) -> Result<Report,
 }
 
 /// The reports of several parts, by name.
-struct Reports(Vec<(&'static str, Report)>);
+struct Reports(Vec<(String, Report)>);
 
 impl Serialize for Reports {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use config::Problem;
-use guards::{MANAGED_BY, NativePolicy, WebhookType};
+use guards::{MANAGED_BY, NativePolicy, PURPOSES, WebhookType};
 use kube::api::{DynamicObject, Patch};
 use serde_json::{Value, json};
 
@@ -48,7 +48,11 @@ impl NativePolicies<'_> {
                 Some(policy) if is_writer => self.apply(policy, owner, last).await,
                 Some(policy) => self.read(policy).await,
                 None if is_writer => self.remove(purpose).await.map_err(Failure::Request),
-                None => Ok(()),
+                // Without the permission, Durward can't look for a policy that it doesn't need.
+                None => match self.has_no_leftover(purpose).await {
+                    Err(Failure::Request(Fault { kind: ApiError::Forbidden, .. })) => Ok(()),
+                    done => done,
+                },
             };
             let failed = match (done, needed) {
                 (Ok(()), Some(policy)) => self.binding(policy).await.err(),
@@ -79,7 +83,9 @@ impl NativePolicies<'_> {
     /// Reads the needed policies and their bindings, and returns all problems. Durward's own account has the permission only if it applies
     /// them.
     pub(crate) async fn inspect(&self) -> Vec<(&'static str, Problem)> {
-        let mut problems = self.pass("", false, &mut Known::new()).await.problems;
+        // Also those of guards that are off.
+        let mut known: Known = PURPOSES.into_iter().map(|purpose| (purpose, None)).collect();
+        let mut problems = self.pass("", false, &mut known).await.problems;
         problems.retain(|(code, _)| self.needs.manage == Manage::All || *code != "permission");
         problems
     }
@@ -111,8 +117,11 @@ impl NativePolicies<'_> {
     async fn read(&self, policy: &NativePolicy) -> Result<(), Failure> {
         let name = policy.name();
         match self.client.object(POLICY, &name).await? {
-            Some(found) if is_managed(&found) => Ok(()),
-            Some(_) => Err(self.foreign(&name)),
+            Some(found) if !is_managed(&found) => Err(self.foreign(&name)),
+            Some(found) if !contains(&policy.policy()["spec"], &found.data["spec"]) => {
+                Err(self.differs(POLICY, &name, "the API server enforces another rule"))
+            }
+            Some(_) => Ok(()),
             None => {
                 let problem = Problem::new(format!("{POLICY} {name} doesn't exist"))
                     .why("the API server does not enforce this rule")
@@ -128,8 +137,11 @@ impl NativePolicies<'_> {
 
     async fn binding(&self, policy: &NativePolicy) -> Result<(), Failure> {
         let name = policy.name();
-        if self.client.object(BINDING, &name).await?.is_some() {
-            return Ok(());
+        if let Some(found) = self.client.object(BINDING, &name).await? {
+            if contains(&policy.binding()["spec"], &found.data["spec"]) {
+                return Ok(());
+            }
+            return Err(self.differs(BINDING, &name, "the rule is not enforced as guards.*.mode says"));
         }
         let problem = Problem::new(format!("{BINDING} {name} doesn't exist"))
             .why("a policy without a binding denies nothing")
@@ -148,6 +160,25 @@ impl NativePolicies<'_> {
             tracing::info!(target_cluster = self.target.label(), policy = name, "native policy deleted");
         }
         Ok(())
+    }
+
+    /// Reports a policy that the configuration does not need and that has a binding, so that it denies.
+    async fn has_no_leftover(&self, purpose: &str) -> Result<(), Failure> {
+        let name = NativePolicy::name_of(purpose);
+        let is_managed = self.client.object(POLICY, &name).await?.is_some_and(|found| is_managed(&found));
+        if !is_managed || self.client.object(BINDING, &name).await?.is_none() {
+            return Ok(());
+        }
+        let problem = Problem::new(format!("{POLICY} {name} is there, but no guard needs it"))
+            .why("the API server still enforces its rule")
+            .next(format!("{} delete {BINDING},{POLICY} {name}", self.target.kubectl()));
+        Err(Failure::State("policy-leftover", problem))
+    }
+
+    fn differs(&self, kind: &str, name: &str, why: &str) -> Failure {
+        let problem = Problem::new(format!("{kind} {name} differs from the configuration"));
+        let next = format!("apply it: {}", self.target.apply("webhooks", &self.needs.manifests));
+        Failure::State("policy-differs", problem.why(why).next(next))
     }
 
     fn foreign(&self, name: &str) -> Failure {
@@ -173,6 +204,21 @@ enum Failure {
 impl From<Fault> for Failure {
     fn from(fault: Fault) -> Self {
         Self::Request(fault)
+    }
+}
+
+/// Returns whether all expected fields have these values. The API server adds defaults.
+fn contains(expected: &Value, found: &Value) -> bool {
+    match (expected, found) {
+        (Value::Object(expected), Value::Object(found)) => {
+            let is_same =
+                |(key, value): (&String, &Value)| contains(value, found.get(key).unwrap_or(&Value::Null));
+            expected.iter().all(is_same)
+        }
+        (Value::Array(expected), Value::Array(found)) => {
+            expected.len() == found.len() && expected.iter().zip(found).all(|(a, b)| contains(a, b))
+        }
+        _ => expected == found,
     }
 }
 

@@ -228,7 +228,7 @@ fn contradictions_have_a_next_step() {
         (
             "clusters: [{namespace: db, selector: {matchExpressions: [{key: a, operator: DoesNotExist}]}}]",
             "requires no label",
-            "add matchLabels",
+            "add a label",
         ),
         (
             "clusters: [{namespace: db, selector: a=b}, {namespace: c, selector: a=b}, {namespace: db, selector: {matchLabels: {a: b}}}]",

@@ -104,7 +104,7 @@ pub(super) fn reason(removal: &Removal, cluster: &str, reason: &Reason) -> Strin
         Reason::NoSuccessor => "it is the etcd leader, and no other member can take over",
         Reason::Backoff { since } => {
             return format!(
-                "deleting it has failed repeatedly since {since:.0}; for 45 s, other members go first"
+                "deleting it has failed repeatedly since {since:.0}; other members go first, retry in a minute"
             );
         }
         Reason::Reserved { pod } => {

@@ -54,7 +54,7 @@ fn changed(change: impl FnOnce(&mut Value)) -> Asked {
 #[test]
 fn a_guarded_pod_keeps_labels_owner_images_and_deadline() {
     let all = policies("clusters: [{namespace: db, selector: app=etcd}]");
-    let way_out = "Override: kubectl annotate -n db pod etcd-0 durward.dev/delete-anyway=etcd-0, then repeat the request";
+    let way_out = "Override: kubectl annotate -n db pod etcd-0 durward.dev/delete-anyway=etcd-0, repeat the request, then remove the annotation";
     let label = ["pod db/etcd-0: label app can't be changed", way_out];
     for value in [Value::Null, json!("web")] {
         let value = || value.clone();
@@ -283,7 +283,7 @@ fn a_set_is_not_deleted_scaled_down_or_given_an_owner() {
     is_denied(
         &scaled(Some(3), Some(1), "app=etcd,x=y"),
         &all,
-        &["annotate the StatefulSet, then patch its spec.replicas"],
+        &["annotate the StatefulSet, patch its spec.replicas, then remove the annotation"],
     );
     is_denied(&scaled(Some(3), None, "app=etcd"), &all, &["can't be scaled down"]);
     for (before, after, selector) in [

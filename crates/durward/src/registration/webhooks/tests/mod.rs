@@ -13,12 +13,19 @@ use super::compare::set_ca_bundle;
 use super::*;
 use crate::registration::fake::{FakeServer, mutating, validating};
 
+/// What happens right after a read of the CA.
+type Then = Box<dyn FnOnce() + Send>;
+
 /// The CA of a test. `None` is a Secret that can't be read.
-struct FakeBundle(Mutex<Option<&'static str>>);
+struct FakeBundle(Mutex<Option<&'static str>>, Mutex<Option<Then>>);
 
 impl Bundle for FakeBundle {
     fn read(&self) -> BoxFuture<'_, Result<CaBundle, StoreError>> {
         let pem = self.0.lock().unwrap().map(|text| ca::pem::bundle(&[text.as_bytes().to_vec()]));
+        let then = self.1.lock().unwrap().take();
+        if let Some(then) = then {
+            then();
+        }
         Box::pin(std::future::ready(pem.map(|pem| CaBundle { signer: pem.clone(), pem }).ok_or_else(|| {
             StoreError {
                 reason: StoreFault::Forbidden,
@@ -68,7 +75,7 @@ impl Replica {
             manifests: "durward manifests --config durward.yaml".to_owned(),
         };
         let (checks, metrics) = (Checks::new(), Metrics::new("t"));
-        let bundle = Arc::new(FakeBundle(Mutex::new(Some("a"))));
+        let bundle = Arc::new(FakeBundle(Mutex::new(Some("a")), Mutex::default()));
         let clients =
             vec![(access("target"), server.client()), (access("home"), home.unwrap_or(server).client())];
         let shared = Shared {
@@ -302,6 +309,30 @@ async fn tries_again_after_a_conflict() {
     replica.pass().await;
     assert_eq!(names(&server.object(&validating())), ["deletion.durward.dev"]);
     replica.assert_ready(true, &["[+]webhooks ok"]);
+}
+
+#[tokio::test]
+async fn a_replica_with_an_old_ca_does_not_remove_the_new_one() {
+    let server = FakeServer::installed("u1");
+    let mut replica = Replica::new(Manage::All, &server, None);
+    replica.pass().await;
+    // Another replica writes a new CA right after this one has read the old one.
+    let (writer, bundle) = (server.clone(), Arc::clone(&replica.bundle));
+    *replica.bundle.1.lock().unwrap() = Some(Box::new(move || {
+        *bundle.0.lock().unwrap() = Some("b");
+        writer.edit(&validating(), |object| {
+            let pem = ca::pem::bundle(&[b"b".to_vec()]);
+            object["webhooks"][0]["clientConfig"]["caBundle"] =
+                base64::Engine::encode(&base64::engine::general_purpose::STANDARD, pem).into();
+        });
+    }));
+    replica.need(|target| target.entries[0].push(entry("etcd")));
+    replica.pass().await;
+    let object = server.object(&validating());
+    assert_eq!(names(&object), ["deletion.durward.dev", "etcd.durward.dev"]);
+    for entry in object["webhooks"].as_array().unwrap() {
+        assert_eq!(trust::certificates(&ca_bundle(entry)), [b"b".to_vec()]);
+    }
 }
 
 #[tokio::test]

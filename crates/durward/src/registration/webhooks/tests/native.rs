@@ -122,6 +122,17 @@ async fn the_doctor_reports_policies_and_bindings_that_are_missing() {
     assert_eq!(codes(Manage::None).await, ["binding-missing"]);
     bind(&server);
     assert_eq!(codes(Manage::None).await, [""; 0]);
+    for actions in [json!(["Warn", "Audit"]), json!(["Deny"])] {
+        let expected = if actions == json!(["Deny"]) { &[][..] } else { &["policy-differs"] };
+        server.edit(&binding("etcd-pods"), |binding| binding["spec"]["validationActions"] = actions);
+        assert_eq!(codes(Manage::All).await, expected);
+    }
+    // A policy of a guard that is off.
+    server.put(&policy("deletion-labels"), native("deletion-labels").policy());
+    assert_eq!(codes(Manage::None).await, [""; 0], "it denies nothing without a binding");
+    server.put(&binding("deletion-labels"), native("deletion-labels").binding());
+    assert_eq!(codes(Manage::None).await, ["policy-leftover"]);
+    server.remove(&binding("deletion-labels"));
     server.forbid(Method::GET, "validatingadmissionpolicies");
     assert_eq!(codes(Manage::None).await, [""; 0], "Durward's account has no permission");
     assert_eq!(codes(Manage::All).await, ["permission"]);
