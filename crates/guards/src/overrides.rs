@@ -397,7 +397,10 @@ mod tests {
         assert_eq!((left.key, left.is_active), (DELETE_ANYWAY, true));
         assert_eq!(left.effect, "Durward allows its deletion until 2026-11-21T18:00:00Z");
         let left = found(&complete("2026-11-21T09:00:00Z")).unwrap();
-        assert_eq!(left.effect, "only native policies accept it: delete-until 2026-11-21T09:00:00Z is in the past");
+        assert_eq!(
+            left.effect,
+            "only native policies accept it: delete-until 2026-11-21T09:00:00Z is in the past"
+        );
         assert!(!left.is_active && left.annotations.len() == 3);
     }
 

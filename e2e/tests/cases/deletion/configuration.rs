@@ -1,9 +1,12 @@
 //! Other configurations: audit mode, hidden names, and clusters without Karmada.
 
+use std::time::Instant;
+
+use e2e::fixture::Undo;
 use e2e::prelude::*;
 
 use super::super::environment::scratch;
-use super::environment::{GROUPS, shared_with};
+use super::environment::{GROUPS, exclusive_with, shared_with};
 use super::objects::{annotate, create, delete, deployment, dry_run, exists, path_of};
 use crate::cases::attempt::{await_allowed, await_denied, retry_until};
 use crate::cases::objects::{allow, await_gone};
@@ -38,6 +41,50 @@ fn names_count_hides_object_names(context: &'static TestContext) -> Result<()> {
         denied.describe()
     );
     exists(fleet.karmada(), &path_of(&shop))
+}
+
+const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+
+/// The policies are inert within this time.
+const OFF_WITHIN: Duration = Duration::from_secs(2);
+
+/// On Karmada, policies and bindings are applied by hand. They are inert without the webhook configuration too.
+#[e2e::case(Reconfigures)]
+fn karmadas_policy_denies_until_the_webhooks_are_deleted(context: &'static TestContext) -> Result<()> {
+    let selector = "webhook: {namespaceSelector: example.org/guarded=yes}";
+    let fleet = exclusive_with(context, &["fleet: karmada", GROUPS, selector])?;
+    let karmada = fleet.karmada();
+    let printed = Durward::webhooks(context, fleet.installation().config())?;
+    let only = ["apply", "-l", "app.kubernetes.io/managed-by=durward", "-f", "-"];
+    let applied = karmada.kubectl().run_with(&only, &printed)?.succeeded()?.stdout;
+    ensure!(
+        applied.contains("durward-deletion-labels") && !applied.contains("webhookconfiguration"),
+        "{applied}"
+    );
+    let ns = karmada.labelled_namespace("guarded", &[("example.org/guarded", "yes")])?;
+    let path = format!("{}?dryRun=All", path_of(&ns));
+    let leave =
+        || karmada.api().merge(&path, &json!({"metadata": {"labels": {"example.org/guarded": null}}}));
+    eventually("the policy to deny", WAIT_LIMIT, || {
+        let answer = leave()?;
+        let is_denied = answer.status == 403 && answer.message().contains("'durward-deletion-labels'");
+        Ok(if is_denied { Poll::Ready(()) } else { Poll::Pending(answer.message().to_owned()) })
+    })?;
+    let configuration = format!("{CONFIGURATIONS}/durward");
+    let mut saved = karmada.api().get(&configuration)?.succeeded()?.body;
+    saved["metadata"] = json!({"name": "durward", "labels": saved["metadata"]["labels"]});
+    let restored = Undo::new("the webhooks of Karmada do not return", || {
+        karmada.api().create(CONFIGURATIONS, &saved)?.succeeded()?;
+        let policies = "validatingadmissionpolicies,validatingadmissionpolicybindings";
+        let delete = ["delete", policies, "-l", "app.kubernetes.io/managed-by=durward"];
+        karmada.kubectl().run(&delete)?.succeeded().map(drop)
+    });
+    karmada.api().delete(&configuration)?.succeeded()?;
+    let deleted = Instant::now();
+    while !leave()?.is_success() {
+        ensure!(deleted.elapsed() < OFF_WITHIN, "denied for more than {OFF_WITHIN:?}");
+    }
+    restored.undo()
 }
 
 #[e2e::case]

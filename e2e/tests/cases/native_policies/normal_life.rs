@@ -43,7 +43,9 @@ fn controllers_work(context: &'static TestContext, options: &Options) -> Result<
     })?;
 
     // The controller creates pods and PVCs, and its HPA, status and rollout are not denied.
-    let etcd = pods::set(&ns, "etcd", 3, |_| {})?;
+    let etcd = pods::set(&ns, "etcd", 3, |template| {
+        template["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "100m"}});
+    })?;
     let set = etcd.stateful_set_path();
     let pods_of = |expected: usize| {
         until(format_args!("{expected} pods"), || {
@@ -61,6 +63,39 @@ fn controllers_work(context: &'static TestContext, options: &Options) -> Result<
     pods_of(4)?;
     let applied = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "etcd"}, "spec": {"replicas": 4}});
     is_allowed(api.apply(&format!("{set}?force=true"), "helm", &applied)?)?;
+
+    // In-place resize, and an eviction of a pod that was never scheduled.
+    let more =
+        json!({"spec": {"containers": [{"name": "etcd", "resources": {"requests": {"cpu": "200m"}}}]}});
+    let resize = [
+        "-n",
+        ns.name(),
+        "patch",
+        "pod",
+        "etcd-1",
+        "--subresource=resize",
+        "--type=strategic",
+        "--patch",
+        &more.to_string(),
+    ];
+    kubectl.run(&resize)?.succeeded()?;
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "etcd-3"}});
+    is_allowed(api.create(&format!("{}/eviction", etcd.path("etcd-3")), &eviction)?)?;
+
+    // An autoscaler needs no metrics to bring a set within its bounds.
+    let target = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "etcd"});
+    let autoscaler = json!({
+        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "etcd"},
+        "spec": {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 3},
+    });
+    let autoscalers = ns.path("autoscaling/v2/horizontalpodautoscalers");
+    api.create(&autoscalers, &autoscaler)?.succeeded()?;
+    until("the autoscaler to scale down", || {
+        let replicas = api.get(&set)?.succeeded()?.body["spec"]["replicas"].clone();
+        Ok((replicas == 3, replicas.to_string()))
+    })?;
+    api.delete(&format!("{autoscalers}/etcd"))?.succeeded()?;
+    is_allowed(api.merge(&format!("{set}/scale"), &json!({"spec": {"replicas": 4}}))?)?;
 
     // An operator owns its set.
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "operator"}});

@@ -43,7 +43,10 @@ fn the_label_of_the_guard_is_not_taken_away() {
                 let answers = asked.answers(&all);
                 assert_eq!(answers.len(), 1, "{kind} {subresource}");
                 assert!(answers[0].contains("shop: label durward.dev/guard can't be changed"), "{answers:?}");
-                assert!(answers[0].contains("durward.dev/delete-anyway=shop, repeat the request, then remove"), "{answers:?}");
+                assert!(
+                    answers[0].contains("durward.dev/delete-anyway=shop, repeat the request, then remove"),
+                    "{answers:?}"
+                );
             }
             let more = json!({"durward.dev/guard": "deletion", "more": ""});
             assert!(change(kind, "shop", &guarded, more).sub(subresource).is_allowed(&all));

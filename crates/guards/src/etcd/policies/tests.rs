@@ -97,8 +97,10 @@ fn a_guarded_pod_keeps_labels_owner_images_and_deadline() {
 #[test]
 fn other_changes_of_pods_pass() {
     let all = policies("clusters: [{namespace: db, selector: app=etcd}]");
-    let changes: [fn(&mut Value); 4] = [
+    let changes: [fn(&mut Value); 6] = [
         |_| {},
+        |pod| pod["metadata"]["ownerReferences"][0]["apiVersion"] = "apps/v2".into(),
+        |pod| pod["metadata"]["ownerReferences"][0]["blockOwnerDeletion"] = true.into(),
         |pod| pod["metadata"]["labels"]["tier"] = "db".into(),
         |pod| pod["metadata"]["annotations"] = json!({"note": "x"}),
         |pod| pod["status"]["phase"] = "Failed".into(),
@@ -319,6 +321,10 @@ fn a_set_is_not_deleted_scaled_down_or_given_an_owner() {
         Asked::update("StatefulSet", &kept, |set| set["metadata"]["labels"] = json!({"a": "b"}))
             .is_allowed(&all)
     );
+    // An operator with a new version of its API.
+    let renewed =
+        |set: &mut Value| set["metadata"]["ownerReferences"][0]["apiVersion"] = "example.org/v1".into();
+    assert!(Asked::update("StatefulSet", &kept, renewed).is_allowed(&all));
     let web = json!({"metadata": {"namespace": "db", "generateName": "web-", "ownerReferences": owner("ConfigMap")},
         "spec": {"template": {"metadata": {"labels": {"app": "web"}}}}});
     assert!(Asked::create("StatefulSet", web.clone()).is_allowed(&all));
