@@ -108,7 +108,7 @@ docs: ## Build the documentation in target/book
 	@mdbook --version 2>/dev/null | grep -q 'v$(MDBOOK)$$' || { echo "docs: installing mdbook $(MDBOOK) (about four minutes, once)"; CARGO_PROFILE_DEV_DEBUG=0 cargo install mdbook --debug --locked --no-default-features --features search --version $(MDBOOK); }
 	mdbook build docs
 
-reference: ## Write the generated pages of docs/src/reference, internals/etcd-decisions.md and the tables of runbooks/durward-down.md
+reference: ## Write the generated pages of docs/src/reference and the tables of runbooks/durward-down.md
 	DURWARD_BLESS=1 cargo test -q -p durward -p durward-guards reference
 
 dist: ## Write the files of a release to target/dist-out: binaries, images, chart, manifests, SBOM, checksums (about 15 minutes)

@@ -1,6 +1,6 @@
 //! A snapshot: the state of clusters at one time, in a directory, so that a verdict can be replayed, shown and tested.
 //!
-//! The documentation describes the format (`reference/snapshot.md`). **Data that is not recorded is Unknown, and only an explicit
+//! `ARCHITECTURE.md` describes the format. **Data that is not recorded is Unknown, and only an explicit
 //! empty List proves absence.** A recorded failure is reported as that failure again.
 //!
 //! All files are read and checked when the snapshot is opened. `write.rs` writes snapshots; its caller reads the clusters.

@@ -35,7 +35,7 @@ impl Code {
 #[test]
 fn reference_of_the_reason_codes() {
     let mut out = "Reason codes are in `details.causes` of an answer. `durward review -o json` and the metric \
-                   `durward_unknown_total` have them too. [How to read a denial](../errors/index.md) explains each.\n\n\
+                   `durward_unknown_total` have them too. [How to read a denial](../errors/index.md) has causes and next steps.\n\n\
                    ## Could not check\n\n| code | meaning |\n|---|---|\n"
         .to_owned();
     let of_clusters = constants(CLUSTER_CAUSES);

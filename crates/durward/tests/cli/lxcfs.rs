@@ -353,7 +353,7 @@ fn a_node_serves_only_if_every_file_was_checked_recently() {
 #[test]
 fn reports_an_unready_pod_as_superfluous_if_another_lxcfs_serves() {
     let (installed, look) = (
-        "see https://github.com/durward/durward/blob/main/docs/src/lxcfs/nodes-upgrade.md#lxcfs-installed-on-the-node",
+        "see https://github.com/durward/durward/blob/main/docs/src/lxcfs/nodes.md#lxcfs-installed-on-the-node",
         "kubectl",
     );
     for (node, expected, first) in [

@@ -1,4 +1,4 @@
-//! Follows the page [Client certificates](../../../../docs/src/operate/client-certificates.md): the API server shows a
+//! Follows the page [Client certificates](../../../../docs/src/operate/credentials.md): the API server shows a
 //! certificate, and Durward refuses other certificates of the same CA.
 
 use std::path::Path;
@@ -9,7 +9,7 @@ use e2e::supervisor::Tool;
 use crate::cases::environment::{await_injection, eventually_ok, opted_in};
 use crate::cases::pages::{block, commands};
 
-const PAGE: &str = "operate/client-certificates.md";
+const PAGE: &str = "operate/credentials.md";
 
 const GUARDS: &str = "  lxcfs: {webhook: {failurePolicy: Fail}}";
 

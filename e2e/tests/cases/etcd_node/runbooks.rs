@@ -181,7 +181,7 @@ fn renewing_the_certificate_as_its_page_says_fails_no_call(context: &'static Tes
         |_, pod| pod.with_files(&DEFAULT_FILES)?.without_warnings().map(drop),
         |load| {
             load.await_more(BETWEEN)?;
-            shell.run_page("operate/certificates-files.md", |heading, _| {
+            shell.run_page("operate/certificates.md", |heading, _| {
                 let is_here = heading == "Renew the serving certificate";
                 Ok(if is_here { Expect::Success } else { Expect::Skip })
             })?;

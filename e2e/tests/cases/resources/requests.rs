@@ -18,7 +18,8 @@ const GROUP: &str = "hostile.example.com";
 
 /// The text that a native policy prints for 3.0 in a new object.
 const DOUBLE: &str = " share is a double ";
-/// The text that the guard prints for the same number: the API server writes 3 in a review. See `docs/src/resources/limits.md`.
+/// The text that the guard prints for the same number: the API server writes 3 in a review. See
+/// `docs/src/resources/index.md#limits`.
 const INT: &str = " share is an int ";
 
 /// An expression that prints the parts of a request and its objects that a policy can read.

@@ -18,7 +18,7 @@ use crate::commands::doctor::finding::{Finding, Subject};
 const OLD: Duration = Duration::from_secs(15 * 60);
 
 /// The page about LXCFS on nodes.
-const PAGE: &str = "https://github.com/durward/durward/blob/main/docs/src/lxcfs/nodes-upgrade.md";
+const PAGE: &str = "https://github.com/durward/durward/blob/main/docs/src/lxcfs/nodes.md";
 
 /// A section of that page.
 const INSTALLED: &str = "LXCFS installed on the node";
@@ -542,7 +542,7 @@ mod tests {
 
     #[test]
     fn the_referenced_section_exists() {
-        let page = include_str!("../../../../../../docs/src/lxcfs/nodes-upgrade.md");
+        let page = include_str!("../../../../../../docs/src/lxcfs/nodes.md");
         assert!(page.lines().any(|line| line == format!("## {INSTALLED}")));
     }
 }
