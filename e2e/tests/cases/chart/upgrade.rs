@@ -3,7 +3,6 @@
 //! Chart and program of that commit are built from the history of this repository, once.
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use e2e::binaries;
 use e2e::prelude::*;
@@ -73,33 +72,28 @@ impl Environment {
         Ok(list(self.api(), path)?.iter().map(|one| name_of(one).to_owned()).collect())
     }
 
-    /// Waits until two replicas of this tag run alone, the bindings are as expected, and the entries of the webhooks no longer change.
+    /// Waits until two replicas of this tag run alone, the bindings are as expected, and the doctor of that version finds nothing. A
+    /// minute later, after another pass of each replica, it finds nothing either.
     fn is_right(&self, what: &str, tag: &str, has_bindings: impl Fn(&[String]) -> bool) -> Result<()> {
-        let began = Instant::now();
-        eventually(format_args!("{what} to be complete"), RIGHT_WITHIN, || {
+        let state = || -> Result<Poll<()>> {
             let pods = self.home("pods")?;
             let image = format!("durward.test/durward:{tag}");
             let is_of = |pod: &Value| pod["spec"]["containers"][0]["image"] == *image;
             let bindings = self.bindings()?;
-            let is_right = pods.len() == 2 && pods.iter().all(is_of) && has_bindings(&bindings);
-            let state = || format!("{} pods, bindings {bindings:?}", pods.len());
-            Ok(if is_right { Poll::Ready(()) } else { Poll::Pending(state()) })
-        })?;
-        // A replica writes at least once a minute.
-        let entries = || -> Result<Vec<Value>> {
-            let all = ["validating", "mutating"].map(|sort| {
-                let path = format!(
-                    "/apis/admissionregistration.k8s.io/v1/{sort}webhookconfigurations/{}",
-                    Helm::RELEASE
-                );
-                Ok(self.api().get(&path)?.succeeded()?.body["webhooks"].clone())
-            });
-            all.into_iter().collect()
+            if pods.len() != 2 || !pods.iter().all(is_of) || !has_bindings(&bindings) {
+                return Ok(Poll::Pending(format!("{} pods, bindings {bindings:?}", pods.len())));
+            }
+            let doctor = ["-n", HOME, "exec", "deploy/durward", "--", "durward", "doctor", "install"];
+            let config = ["--config", "/etc/durward/durward.yaml"];
+            let output = self.node.cluster().kubectl().run(&[&doctor[..], &config].concat())?;
+            Ok(if output.is_success() { Poll::Ready(()) } else { Poll::Pending(output.stdout) })
         };
-        let before = entries()?;
-        std::thread::sleep(RIGHT_WITHIN.saturating_sub(began.elapsed()).max(Duration::from_secs(65)));
-        ensure!(entries()? == before, "the entries change after {what}");
-        Ok(())
+        eventually(format_args!("{what} to be complete"), RIGHT_WITHIN, state)?;
+        std::thread::sleep(Duration::from_secs(65));
+        match state()? {
+            Poll::Ready(()) => Ok(()),
+            Poll::Pending(found) => bail!("a minute after {what}: {found}"),
+        }
     }
 }
 
