@@ -141,6 +141,24 @@ fn the_commands_of_the_documentation_print_what_it_shows() {
 }
 
 #[test]
+fn the_readme_is_short_and_its_translation_has_the_same_blocks() {
+    let read = |name: &str| fs::read_to_string(root().join(name)).unwrap();
+    let (english, chinese) = (read("README.md"), read("README.zh-CN.md"));
+    assert!(english.lines().count() <= 110);
+    let fenced =
+        |text: &str| -> Vec<String> { text.split("```").skip(1).step_by(2).map(str::to_owned).collect() };
+    assert_eq!(fenced(&english), fenced(&chinese));
+    let links = |text: &str| {
+        let mut links: Vec<String> =
+            text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap().to_owned()).collect();
+        links.retain(|link| !link.starts_with("README"));
+        links.sort_unstable();
+        links
+    };
+    assert_eq!(links(&english), links(&chinese));
+}
+
+#[test]
 fn cases_of_e2e_follow_the_pages_that_this_test_leaves_to_them() {
     let mut files = Vec::new();
     collect_files(&root().join("e2e/tests/cases"), "rs", &mut files);
