@@ -140,6 +140,44 @@ fn the_commands_of_the_documentation_print_what_it_shows() {
     assert!(count > 60, "only {count} commands were run");
 }
 
+/// Pages that `make reference` writes.
+const GENERATED: [&str; 6] = [
+    "reference/commands.md",
+    "reference/configuration.md",
+    "reference/etcd-decisions.md",
+    "reference/metrics.md",
+    "reference/permissions.md",
+    "reference/reason-codes.md",
+];
+
+/// Counts the words outside of code, comments and the targets of links.
+fn words(page: &str) -> usize {
+    let prose: String = page.split("```").step_by(2).collect();
+    let visible: String =
+        prose.split("<!--").map(|part| part.split_once("-->").map_or(part, |(_, rest)| rest)).collect();
+    let unlinked: String = visible
+        .split("](")
+        .enumerate()
+        .map(|(at, part)| if at == 0 { part } else { part.split_once(')').map_or(part, |(_, rest)| rest) })
+        .collect();
+    unlinked.split([' ', '\n', '|']).filter(|word| word.chars().any(char::is_alphanumeric)).count()
+}
+
+#[test]
+fn the_book_stays_short() {
+    let mut pages = Vec::new();
+    collect(&root().join("docs/src"), &mut pages);
+    pages.retain(|page| !page.ends_with("SUMMARY.md"));
+    let is_generated = |page: &&PathBuf| GENERATED.iter().any(|name| page.ends_with(name));
+    let count = |pages: Vec<&PathBuf>| -> usize {
+        pages.into_iter().map(|page| words(&fs::read_to_string(page).unwrap())).sum()
+    };
+    let (generated, written): (Vec<_>, Vec<_>) = pages.iter().partition(is_generated);
+    assert!(written.len() <= 45, "{} pages", written.len());
+    let (generated, written) = (count(generated), count(written));
+    assert!(written <= 24_000 && generated <= 11_000, "{written} words, and {generated} generated");
+}
+
 #[test]
 fn the_readme_is_short_and_its_translation_has_the_same_blocks() {
     let read = |name: &str| fs::read_to_string(root().join(name)).unwrap();

@@ -42,7 +42,8 @@ const FLEET_FIELD: &str = "(fleet)";
 
 /// The page about unjoining. If the Cluster is Ready, Karmada's execution controller (1.16, `handleWorkDelete`) deletes the
 /// objects of its Works, and Works of namespaces never ask to preserve anything.
-const UNJOIN_PAGE: &str = "https://github.com/durward/durward/blob/main/docs/src/deletion/offline.md#what-unjoin-deletes";
+const UNJOIN_PAGE: &str =
+    "https://github.com/durward/durward/blob/main/docs/src/deletion/offline.md#what-unjoin-deletes";
 
 /// Returns the name of a cluster for users.
 fn name<'c>(config: &Config, cluster: &'c ClusterFacts) -> &'c str {
