@@ -116,7 +116,9 @@ pub fn leftover(
         let anyway = value(DELETE_ANYWAY)?;
         match check_annotations(anyway, name, allowed, value, now) {
             Ok((_, until)) => {
-                (DELETE_ANYWAY, anyway, true, format!("Durward allows its deletion until {until}"))
+                let effect =
+                    format!("Durward allows its deletion until {until}, and native policies after that too");
+                (DELETE_ANYWAY, anyway, true, effect)
             }
             Err(mistakes) => {
                 let effect = format!("only native policies accept it: {}", mistakes.join("; "));
@@ -395,7 +397,10 @@ mod tests {
         let complete = |until| [(DELETE_ANYWAY, "shop"), (DELETE_REASON, "moved"), (DELETE_UNTIL, until)];
         let left = found(&complete("2026-11-21T18:00:00Z")).unwrap();
         assert_eq!((left.key, left.is_active), (DELETE_ANYWAY, true));
-        assert_eq!(left.effect, "Durward allows its deletion until 2026-11-21T18:00:00Z");
+        assert_eq!(
+            left.effect,
+            "Durward allows its deletion until 2026-11-21T18:00:00Z, and native policies after that too"
+        );
         let left = found(&complete("2026-11-21T09:00:00Z")).unwrap();
         assert_eq!(
             left.effect,

@@ -207,7 +207,7 @@ fn init_writes_a_file_that_is_valid_and_served() {
     }
     let recorded = crate::harness::root().join("examples/deletion/healthy");
     let proposed = init(&["--guard", "deletion", "--snapshot", recorded.to_str().unwrap()]);
-    for line in ["    fleet: karmada #", "    crds: {apiGroups: [example.org]}"] {
+    for line in ["    fleet: karmada #", "    crds: {apiGroups: [\"example.org\"]}"] {
         assert!(proposed.out.contains(line), "{}{}", proposed.out, proposed.err);
     }
     let addresses = ["--bind-address", "127.0.0.1:0", "--metrics-bind-address", "127.0.0.1:0"];

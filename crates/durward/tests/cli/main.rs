@@ -18,6 +18,7 @@ mod commands;
 mod configuration;
 mod convert;
 mod diff;
+mod doctor;
 mod etcd;
 mod fleet;
 mod harness;

@@ -79,7 +79,7 @@ fn keys_in_words(config: &Config) -> String {
     if keys.len() == 1 { format!("label {}", keys.concat()) } else { format!("labels {}", keys.join(", ")) }
 }
 
-/// Whether two owner references name one object. An operator writes the version of its API and `blockOwnerDeletion` anew.
+/// Whether two owner references name one object. Operators update `apiVersion` and `blockOwnerDeletion`.
 const SAME_OWNER: &str = "x.uid == o.uid && x.kind == o.kind && x.name == o.name";
 
 fn etcd_pods(config: &Config) -> NativeRules {

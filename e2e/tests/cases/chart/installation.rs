@@ -61,6 +61,36 @@ fn a_second_release_is_refused(context: &'static TestContext) -> Result<()> {
     contains_all(&output.stderr, &[&expected, "helm -n durward-system upgrade durward"])
 }
 
+/// An earlier chart had LXCFS in the namespace of the release. A move would end the files in all running containers.
+#[e2e::case]
+fn an_upgrade_does_not_move_lxcfs(context: &'static TestContext) -> Result<()> {
+    let cluster = bare_cluster(context)?;
+    let helm = Helm::of(context, &cluster)?;
+    let template = json!({
+        "metadata": {"labels": {"app": "lxcfs"}},
+        "spec": {"containers": [{"name": "lxcfs", "image": "durward.test/lxcfs:1"}]},
+    });
+    let running = json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "durward-lxcfs"},
+        "spec": {"selector": {"matchLabels": {"app": "lxcfs"}}, "template": template},
+    });
+    cluster.api().create(&home_path("apps/v1/daemonsets"), &running)?.succeeded()?;
+    let upgrade = |namespace: &str| {
+        let mut values = values();
+        let image = json!({"repository": "durward.test/lxcfs", "tag": "1"});
+        values["lxcfs"] = json!({"enabled": true, "namespace": namespace, "image": image});
+        helm.with_values(&["upgrade", "--install"], HOME, &values, &["--dry-run=server"])
+    };
+    let refused = upgrade("durward-lxcfs")?;
+    refused.exited_with(1)?;
+    contains_all(
+        &refused.stderr,
+        &["LXCFS runs in the namespace durward-system", "--set lxcfs.namespace=durward-system"],
+    )?;
+    upgrade(HOME)?.succeeded()?;
+    cluster.api().delete(&format!("{}/durward-lxcfs", home_path("apps/v1/daemonsets")))?.succeeded().map(drop)
+}
+
 /// Helm refuses objects of kubectl without `--take-ownership`. It takes over an object of its own release that kubectl created
 /// again.
 #[e2e::case]

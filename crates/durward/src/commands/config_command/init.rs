@@ -42,7 +42,7 @@ server:
 guards:
 ";
 
-/// What the deletion guard needs to know of a cluster.
+/// The values for the deletion guard that a cluster gives.
 struct Proposal {
     fleet: String,
     groups: Vec<String>,
@@ -60,17 +60,21 @@ impl Proposal {
         let FleetContext { survey, clients, .. } = fleet::open(None, flags).await?;
         let groups = fleet::crd_groups(&*clients.reader, &survey).await;
         let groups = groups.map_err(|why| Stop::fault(Problem::new("could not list CRDs").why(why.text)))?;
-        let fleet = if *survey.fleet() == Fleet::Karmada { "karmada" } else { "none" };
-        Ok(Self { fleet: fleet.to_owned(), groups })
+        let fleet = match survey.fleet() {
+            Fleet::Karmada => "karmada".to_owned(),
+            Fleet::Contexts(names) => format!("{{contexts: {}}}", serde_json::Value::from(names.clone())),
+            Fleet::None | Fleet::Secrets { .. } => "none".to_owned(),
+        };
+        Ok(Self { fleet, groups })
     }
 
     fn section(&self) -> String {
-        let groups = self.groups.join(", ");
+        let groups = serde_json::Value::from(self.groups.clone());
         format!(
             "  deletion:
     fleet: {} # none: one cluster; karmada: the members of this Karmada control plane
     # API groups of your CRDs. Durward can list these objects. A CRD of another group can't be deleted.
-    crds: {{apiGroups: [{groups}]}}
+    crds: {{apiGroups: {groups}}}
 ",
             self.fleet
         )

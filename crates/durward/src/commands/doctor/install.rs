@@ -117,7 +117,7 @@ pub(super) async fn examine(file: &File, flags: &ClusterArgs) -> Result<InstallR
     Ok(report)
 }
 
-/// Returns the CA that signs, and the serving certificate if it is a file on this machine. What is wrong with them is a finding.
+/// Returns the CA that signs, and the serving certificate if it is a file on this machine. Problems of both are findings.
 async fn certificates(file: &File, ca: &CaSource) -> Vec<ShownCertificate> {
     let mut texts = Vec::new();
     if let CaSource::SelfManaged(bundle) = ca

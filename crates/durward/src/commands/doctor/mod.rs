@@ -67,7 +67,7 @@ impl Part {
     }
 }
 
-/// What one part found.
+/// The report of one part.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Report {
@@ -141,8 +141,13 @@ async fn one(args: &Args, part: Part, file: Option<&File>) -> Outcome {
 }
 
 async fn all(args: &Args, file: Option<&File>) -> Outcome {
+    let parts = parts(args, file);
+    if parts.is_empty() {
+        let problem = Problem::new("the configuration turns on no part that a snapshot contains");
+        return Err(problem.next("leave out --snapshot").into());
+    }
     let mut reports = Vec::new();
-    for part in parts(args, file) {
+    for part in parts {
         // Durward's account isn't allowed to list nodes.
         if part == Part::Lxcfs && args.config.is_none() {
             output::note(

@@ -77,8 +77,8 @@ pub(super) fn is_applied(entry: &Value, applied: &Value) -> bool {
         && differences(entry, applied).is_empty()
 }
 
-/// Returns the fields that differ. A caBundle is not compared.
-fn differences<'a>(entry: &Value, needed: &'a Value) -> Vec<&'a str> {
+/// Returns the fields that differ, of those that are needed. A caBundle is not compared.
+pub(super) fn differences<'a>(entry: &Value, needed: &'a Value) -> Vec<&'a str> {
     let without_bundle = |value: &Value| {
         let mut value = value.clone();
         value.as_object_mut().map(|fields| fields.remove("caBundle"));

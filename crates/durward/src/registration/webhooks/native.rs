@@ -10,6 +10,7 @@ use guards::{MANAGED_BY, NativePolicy, PURPOSES, WebhookType};
 use kube::api::{DynamicObject, Patch};
 use serde_json::{Value, json};
 
+use super::compare::differences;
 use super::object::{Applied, code, problem_of};
 use crate::file::{Manage, NAME};
 use crate::registration::api::{ApiClient, Fault};
@@ -118,7 +119,7 @@ impl NativePolicies<'_> {
         let name = policy.name();
         match self.client.object(POLICY, &name).await? {
             Some(found) if !is_managed(&found) => Err(self.foreign(&name)),
-            Some(found) if !contains(&policy.policy()["spec"], &found.data["spec"]) => {
+            Some(found) if !differences(&found.data["spec"], &policy.policy()["spec"]).is_empty() => {
                 Err(self.differs(POLICY, &name, "the API server enforces another rule"))
             }
             Some(_) => Ok(()),
@@ -138,7 +139,7 @@ impl NativePolicies<'_> {
     async fn binding(&self, policy: &NativePolicy) -> Result<(), Failure> {
         let name = policy.name();
         if let Some(found) = self.client.object(BINDING, &name).await? {
-            if contains(&policy.binding()["spec"], &found.data["spec"]) {
+            if differences(&found.data["spec"], &policy.binding()["spec"]).is_empty() {
                 return Ok(());
             }
             return Err(self.differs(BINDING, &name, "the rule is not enforced as guards.*.mode says"));
@@ -204,21 +205,6 @@ enum Failure {
 impl From<Fault> for Failure {
     fn from(fault: Fault) -> Self {
         Self::Request(fault)
-    }
-}
-
-/// Returns whether all expected fields have these values. The API server adds defaults.
-fn contains(expected: &Value, found: &Value) -> bool {
-    match (expected, found) {
-        (Value::Object(expected), Value::Object(found)) => {
-            let is_same =
-                |(key, value): (&String, &Value)| contains(value, found.get(key).unwrap_or(&Value::Null));
-            expected.iter().all(is_same)
-        }
-        (Value::Array(expected), Value::Array(found)) => {
-            expected.len() == found.len() && expected.iter().zip(found).all(|(a, b)| contains(a, b))
-        }
-        _ => expected == found,
     }
 }
 

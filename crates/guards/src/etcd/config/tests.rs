@@ -224,6 +224,8 @@ fn contradictions_have_a_next_step() {
             "is not a map",
             "must be a map with: secretName, files, insecureSkipVerify",
         ),
+        ("clusters: [{namespace: db, selector: '!a'}]", "requires no label", "add a label"),
+        ("clusters: [{namespace: db, selector: 'a!=b'}]", "requires no label", "add a label"),
         ("clusters: [{namespaceSelector: {}, selector: a=b}]", "requires no label", "add a label"),
         (
             "clusters: [{namespace: db, selector: {matchExpressions: [{key: a, operator: DoesNotExist}]}}]",

@@ -13,7 +13,7 @@ use super::compare::set_ca_bundle;
 use super::*;
 use crate::registration::fake::{FakeServer, mutating, validating};
 
-/// What happens right after a read of the CA.
+/// A change right after a read of the CA.
 type Then = Box<dyn FnOnce() + Send>;
 
 /// The CA of a test. `None` is a Secret that can't be read.
