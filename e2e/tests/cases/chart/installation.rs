@@ -70,8 +70,13 @@ fn an_upgrade_does_not_move_lxcfs(context: &'static TestContext) -> Result<()> {
         "metadata": {"labels": {"app": "lxcfs"}},
         "spec": {"containers": [{"name": "lxcfs", "image": "durward.test/lxcfs:1"}]},
     });
+    let metadata = json!({
+        "name": "durward-lxcfs",
+        "labels": {"app.kubernetes.io/managed-by": "Helm"},
+        "annotations": {"meta.helm.sh/release-name": Helm::RELEASE, "meta.helm.sh/release-namespace": HOME},
+    });
     let running = json!({
-        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "durward-lxcfs"},
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata,
         "spec": {"selector": {"matchLabels": {"app": "lxcfs"}}, "template": template},
     });
     cluster.api().create(&home_path("apps/v1/daemonsets"), &running)?.succeeded()?;
