@@ -19,6 +19,8 @@ pub(super) const GROUPS: &str = "crds: {apiGroups: [shop.example.org]}";
 /// The configuration of most cases.
 const DEFAULTS: &[&str] = &["fleet: karmada", GROUPS];
 
+const RETRIES_OF_A_BUSY_MACHINE: u32 = 4;
+
 /// Time for a server to stop.
 const STOPPED_WITHIN: Duration = Duration::from_secs(30);
 
@@ -110,14 +112,6 @@ impl<G> GuardedFleet<G> {
         call(self.environment.durward().as_ref().context("a case has stopped Durward")?)
     }
 
-    pub(super) fn delete(&self, path: &str) -> Result<Attempt> {
-        delete(self.karmada().api(), path)
-    }
-
-    pub(super) fn dry_run(&self, path: &str) -> Result<Attempt> {
-        dry_run(self.karmada().api(), path)
-    }
-
     /// Repeats a dry run until `is_expected` accepts the response.
     pub(super) fn await_dry_run(
         &self,
@@ -125,7 +119,7 @@ impl<G> GuardedFleet<G> {
         path: &str,
         is_expected: impl Fn(&Attempt) -> bool,
     ) -> Result<()> {
-        retry_until(what, || self.dry_run(path), is_expected)
+        retry_until(what, || dry_run(self.karmada().api(), path), is_expected)
     }
 
     /// Returns the number of Unknown results with this cause.
@@ -135,7 +129,36 @@ impl<G> GuardedFleet<G> {
     }
 }
 
+impl SharedFleet {
+    pub(super) fn delete(&self, path: &str) -> Result<Attempt> {
+        answered_by_all(|| delete(self.karmada().api(), path))
+    }
+
+    pub(super) fn dry_run(&self, path: &str) -> Result<Attempt> {
+        answered_by_all(|| dry_run(self.karmada().api(), path))
+    }
+}
+
+/// Repeats a request whose denial says that a cluster did not answer in time. Only exclusive cases stop clusters: here the machine is busy.
+fn answered_by_all(send: impl Fn() -> Result<Attempt>) -> Result<Attempt> {
+    for _ in 0..RETRIES_OF_A_BUSY_MACHINE {
+        let attempt = send()?;
+        if attempt.is_allowed() || !attempt.contains("did not answer in ") {
+            return Ok(attempt);
+        }
+    }
+    send()
+}
+
 impl ExclusiveFleet {
+    pub(super) fn delete(&self, path: &str) -> Result<Attempt> {
+        delete(self.karmada().api(), path)
+    }
+
+    pub(super) fn dry_run(&self, path: &str) -> Result<Attempt> {
+        dry_run(self.karmada().api(), path)
+    }
+
     /// Stops the server gracefully and starts another one.
     pub(super) fn restart_durward(&self, context: &'static TestContext) -> Result<()> {
         let old = self.environment.durward().take().context("a case has stopped Durward")?;
