@@ -122,7 +122,7 @@ app.kubernetes.io/component: server
 {{- define "durward.caSecret" -}}
 {{- $tls := (.server | default dict).tls | default dict -}}
 {{- if kindIs "map" $tls.selfManaged -}}
-{{- if not $tls.selfManaged.kubeconfig }}{{ $tls.selfManaged.secretName | default "durward-ca" }}{{ end -}}
+{{- if not $tls.selfManaged.kubeconfig }}durward-ca{{ end -}}
 {{- end -}}
 {{- end -}}
 

@@ -81,23 +81,13 @@ pub enum Material {
     },
 }
 
-/// The source of user and password. Changes are picked up.
+/// A Secret in the local cluster with `username` and `password`. Changes are picked up.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Login {
-    /// A Secret in the local cluster: `username` and `password`.
-    Secret {
-        /// Its namespace.
-        namespace: String,
-        /// Its name.
-        name: String,
-    },
-    /// A file for each; a final line end is ignored.
-    Files {
-        /// The user.
-        user: PathBuf,
-        /// The password.
-        password: PathBuf,
-    },
+pub struct Login {
+    /// The namespace of the Secret.
+    pub namespace: String,
+    /// The name of the Secret.
+    pub name: String,
 }
 
 /// A request to a member.

@@ -45,7 +45,7 @@ impl Settings {
             ("server.limits.maxConcurrentRequests", limits.max_concurrent_requests == 0),
             ("server.limits.maxRequestBytes", limits.max_request_bytes == 0),
             ("server.limits.maxConnections", limits.max_connections == 0),
-            ("server.limits.requestTimeout", limits.request_timeout.is_zero()),
+            ("the longest timeout of a request", limits.request_timeout.is_zero()),
             ("server.tls.poll", options.tls.poll.is_zero()),
         ] {
             if is_zero {

@@ -176,7 +176,7 @@ pub struct Limits {
     /// counts as it arrives, not by its `Content-Length`. Its answer counts in its place until the peer has taken it. A quarter is
     /// only for bodies up to [`Limits::SMALL_BODY`], so that large ones can't keep ordinary reviews out.
     pub max_total_bytes: usize,
-    /// Upper limit of the caller's `?timeout=`.
+    /// Upper limit of the caller's `?timeout=`. API servers accept a `timeoutSeconds` of at most 30.
     pub request_timeout: Duration,
     /// Open connections. A new one above the limit closes one that waits for its peer, or is closed if none can be closed.
     /// HTTP/1.1 needs one for each review in progress, so twice `max_concurrent_requests`. An API server keeps at most 25 idle ones to a host.
@@ -202,7 +202,7 @@ const DEFAULT_LIMITS: Limits = Limits {
     max_concurrent_requests: 256,
     max_request_bytes: 10 << 20,
     max_total_bytes: 64 << 20,
-    request_timeout: Duration::from_secs(10),
+    request_timeout: Duration::from_secs(30),
     max_connections: 512,
 };
 

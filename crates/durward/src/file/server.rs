@@ -1,11 +1,11 @@
 //! The `server` section: addresses, certificate, webhook configuration, limits, shutdown.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use ca::{Lifetimes, ServingName};
+use ca::Lifetimes;
 use cluster::live::Access;
 use config::{Section, names};
 use guards::NAMESPACE;
@@ -52,10 +52,6 @@ pub(crate) struct Tls {
 /// `server.tls.selfManaged`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SelfManagedTls {
-    /// `names` and `addresses`, in addition to the name that the API server calls.
-    pub(crate) names: Vec<ServingName>,
-    /// `secretName`
-    pub(crate) secret: String,
     /// `kubeconfig` and `context`: the cluster of the Secret, if it is not the one where Durward runs.
     pub(crate) access: Option<Access>,
     /// `caLifetime` and `certificateLifetime`
@@ -225,31 +221,12 @@ const MAX_LIFETIME: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// Shortest lifetime of a certificate: a pass over the Secret takes a second, and several are needed to renew one.
 const MIN_LIFETIME: Duration = Duration::from_secs(6);
 
+/// Reads `selfManaged`. The Secret of the CA must exist in Durward's namespace with the label `durward.dev/ca: managed`.
 fn read_self_managed(section: &mut Section<'_>, within: &Within<'_>) -> SelfManagedTls {
-    let doc = "DNS names in addition to the name that the API server calls.";
-    let dns = section.texts("names", "DNS name", doc, &[]);
-    let doc = "IP addresses in addition to the host of the URL.";
-    let texts = section.texts("addresses", "IP address", doc, &[]);
-    let mut names = Vec::new();
-    for name in dns {
-        match names::host(&name) {
-            Ok(()) if name.parse::<IpAddr>().is_err() => names.push(ServingName::Dns(name)),
-            Ok(()) => section.problem(
-                "names",
-                format!("{name:?} is an IP address"),
-                Some("move it to addresses".to_owned()),
-            ),
-            Err(fault) => section.problem("names", format!("{name:?} {fault}"), None),
-        }
+    for key in ["names", "addresses"] {
+        section.removed(key, "remove it: the certificate has the name that the API server calls");
     }
-    for text in texts {
-        match text.parse() {
-            Ok(address) => names.push(ServingName::Address(address)),
-            Err(_) => section.problem("addresses", format!("{text:?} is not an IP address"), None),
-        }
-    }
-    let doc = "Secret of the CA, in Durward's namespace. It must exist and have the label durward.dev/ca: managed. Durward fills it.";
-    let secret = section.name("secretName", "name of a Secret", doc, "durward-ca", names::secret);
+    section.removed("secretName", "remove it: the Secret is durward-ca");
     let doc = "Kubeconfig of the cluster with the Secret. Default: the cluster where Durward runs.";
     let kubeconfig =
         within.path(section, "kubeconfig", doc, matches!(within.purpose, Purpose::Serving { .. }));
@@ -277,7 +254,7 @@ fn read_self_managed(section: &mut Section<'_>, within: &Within<'_>) -> SelfMana
         section.problem("certificateLifetime", why, Some("use a longer caLifetime".to_owned()));
     }
     let access = kubeconfig.map(|kubeconfig| Access { kubeconfig: Some(kubeconfig), context });
-    SelfManagedTls { names, secret, access, lifetimes: Lifetimes { ca, certificate } }
+    SelfManagedTls { access, lifetimes: Lifetimes { ca, certificate } }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -389,12 +366,7 @@ fn read_limits(section: &mut Section<'_>) -> Limits {
         512,
         (1, 1_000_000),
     );
-    let request_timeout = section.duration(
-        "requestTimeout",
-        "Longest time for a request, even if the timeout of the webhook is longer.",
-        "10s",
-        Duration::from_secs(30),
-    );
+    section.removed("requestTimeout", "remove it: a request has the timeoutSeconds of its webhook");
     if max_request_bytes == 0 {
         let next = "use 10Mi: the largest object that etcd stores, and its envelope".to_owned();
         section.problem("maxRequestBytes", "must be greater than zero", Some(next));
@@ -408,19 +380,12 @@ fn read_limits(section: &mut Section<'_>) -> Limits {
             None,
         );
     }
-    if request_timeout < Duration::from_secs(1) {
-        section.problem(
-            "requestTimeout",
-            "must be at least 1s",
-            Some("the API server waits at least 1 s".to_owned()),
-        );
-    }
     Limits {
         max_concurrent_requests: number(max_concurrent_requests),
         max_request_bytes,
         max_total_bytes,
-        request_timeout,
         max_connections: number(max_connections),
+        ..Limits::default()
     }
 }
 

@@ -3,6 +3,7 @@
 use guards::{NativePolicy, Permission, WebhookType};
 
 use super::names::{BINDING, POLICY, kind, plural};
+use super::secret::SECRET;
 use crate::file::{File, Manage};
 
 /// The API group of webhook configurations and native policies.
@@ -12,9 +13,9 @@ pub(super) const GROUP: &str = "admissionregistration.k8s.io";
 pub(crate) fn in_home(file: &File) -> Vec<Permission> {
     let mut permissions = Vec::new();
     // A Secret in another cluster needs no permission here.
-    if let Some(tls) = file.server.tls.self_managed.as_ref().filter(|tls| tls.access.is_none()) {
+    if file.server.tls.self_managed.as_ref().is_some_and(|tls| tls.access.is_none()) {
         let secret = Permission::on("", "secrets", &["get", "update"]);
-        permissions.push(Permission { resource_names: vec![tls.secret.clone()], ..secret });
+        permissions.push(Permission { resource_names: vec![SECRET.to_owned()], ..secret });
     }
     if file.server.manage_webhooks == Manage::All {
         permissions.push(own_namespace(file));

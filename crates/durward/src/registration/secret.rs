@@ -20,6 +20,9 @@ use kube::api::{GetParams, PostParams, Request};
 use kube::client::Body;
 use tokio::time::timeout;
 
+/// Name of the Secret of the CA, in Durward's namespace.
+pub(crate) const SECRET: &str = "durward-ca";
+
 /// Label of the Secret that Durward writes.
 pub(crate) const LABEL: (&str, &str) = ("durward.dev/ca", "managed");
 
@@ -133,9 +136,7 @@ impl SecretStore {
         Err(error(
             StoreFault::Foreign,
             format!("{} has no label {key}={value}, so Durward does not use it", self.place),
-            format!(
-                "use another server.tls.selfManaged.secretName; or, if it is for Durward, run: kubectl -n {namespace} label secret {name} {key}={value}"
-            ),
+            format!("if it is for Durward, run: kubectl -n {namespace} label secret {name} {key}={value}"),
         ))
     }
 

@@ -9,7 +9,7 @@ use config::Problem;
 use guards::NAMESPACE;
 
 use super::api_servers;
-use super::secret::SecretStore;
+use super::secret::{SECRET, SecretStore};
 use crate::clients::home::{home, manifests_command};
 use crate::file::{File, SelfManagedTls, WebhookAddress};
 
@@ -27,7 +27,7 @@ pub(crate) async fn store(
     let (client, server) = cluster::live::client(&access).await.map_err(named)?;
     let namespace = if file.namespace.is_empty() { NAMESPACE } else { &file.namespace };
     let grant_command = grant_command(file, tls, namespace);
-    Ok(Arc::new(SecretStore::new(client, server, (namespace, &tls.secret), grant_command)))
+    Ok(Arc::new(SecretStore::new(client, server, (namespace, SECRET), grant_command)))
 }
 
 /// Returns the command that permits Durward to use the Secret. The printed permissions are for the cluster where Durward runs.
@@ -36,7 +36,7 @@ fn grant_command(file: &File, tls: &SelfManagedTls, namespace: &str) -> String {
         let target = if api_servers::all(file).len() > 1 { " --target cluster" } else { "" };
         return format!("{}{target} --only rbac | kubectl apply -f -", manifests_command(file));
     }
-    let role = format!("--verb=get,update --resource=secrets --resource-name={}", tls.secret);
+    let role = format!("--verb=get,update --resource=secrets --resource-name={SECRET}");
     format!(
         "kubectl -n {namespace} create role durward-ca {role}, in that cluster, and bind it to Durward's user"
     )
@@ -53,8 +53,8 @@ pub(crate) async fn bundle(file: &File, tls: &SelfManagedTls) -> Result<String, 
 }
 
 /// Returns the names of the certificate: the one that the API server calls is the first.
-pub(crate) fn names(address: &WebhookAddress, tls: &SelfManagedTls) -> Vec<ServingName> {
-    let mut names = match address {
+pub(crate) fn names(address: &WebhookAddress) -> Vec<ServingName> {
+    match address {
         WebhookAddress::Service { name, namespace, .. } => {
             names_of_service(name, namespace).map(ServingName::Dns).to_vec()
         }
@@ -62,13 +62,7 @@ pub(crate) fn names(address: &WebhookAddress, tls: &SelfManagedTls) -> Vec<Servi
             let host = address.called();
             vec![host.parse().map_or_else(|_| ServingName::Dns(host), ServingName::Address)]
         }
-    };
-    for name in &tls.names {
-        if !names.contains(name) {
-            names.push(name.clone());
-        }
     }
-    names
 }
 
 /// No webhook configuration.
@@ -86,10 +80,6 @@ impl Registrations for NoRegistrations {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use ca::Lifetimes;
-
     use super::*;
 
     #[test]
@@ -117,19 +107,16 @@ mod tests {
 
     #[test]
     fn the_certificate_is_valid_for_the_name_that_the_api_server_calls() {
-        let lifetimes = Lifetimes { ca: Duration::from_secs(30), certificate: Duration::from_secs(10) };
         let dns = |name: &str| ServingName::Dns(name.to_owned());
-        let own = vec![dns("durward.example.org"), dns("d.s.svc")];
-        let tls = SelfManagedTls { names: own, secret: "s".to_owned(), access: None, lifetimes };
         let service = WebhookAddress::Service { name: "d".into(), namespace: "s".into(), port: 443 };
-        let expected = ["d.s.svc", "d.s", "d.s.svc.cluster.local", "durward.example.org"].map(dns);
-        assert_eq!(names(&service, &tls), expected);
+        let expected = ["d.s.svc", "d.s", "d.s.svc.cluster.local"].map(dns);
+        assert_eq!(names(&service), expected);
         for (url, first) in [
             ("https://10.0.0.7:8443", ServingName::Address([10, 0, 0, 7].into())),
             ("https://[::1]:8443/x", ServingName::Address(std::net::Ipv6Addr::LOCALHOST.into())),
             ("https://durward.example.org", dns("durward.example.org")),
         ] {
-            assert_eq!(names(&WebhookAddress::Url(url.to_owned()), &tls)[0], first);
+            assert_eq!(names(&WebhookAddress::Url(url.to_owned())), [first]);
         }
     }
 }

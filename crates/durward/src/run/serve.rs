@@ -121,7 +121,7 @@ fn self_managed(
         Some(webhooks) => Arc::new(webhooks.clone()),
         None => Arc::new(NoRegistrations),
     };
-    let names = self_managed::names(&file.server.webhook_address, tls);
+    let names = self_managed::names(&file.server.webhook_address);
     Some(SelfManaged::new(names, tls.lifetimes, store, registrations, metrics))
 }
 

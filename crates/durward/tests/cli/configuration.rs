@@ -310,20 +310,16 @@ fn config_check_checks_files_of_guards() {
     let dir = TestDir::new();
     let made = dir.run(&["certs", "new", "--service", "durward.durward-system", "--out", "tls"]);
     assert_eq!(made.code, 0, "{}", made.err);
-    let files = "files: {ca: tls/ca.crt}}, auth: {files: {usernameFile: user.txt, passwordFile: hunter2}}";
+    let files = "files: {ca: tls/ca.crt, cert: client.crt, key: client.key}}";
     dir.configure(&format!(
         "  etcd: {{clusters: [{{namespace: db, selector: app=etcd, client: {{tls: {{{files}}}}}]}}\n"
     ));
-    dir.write("user.txt", "root");
+    dir.write("client.crt", "x");
     let run = dir.run(&["config", "check", "durward.yaml"]);
     assert_eq!(run.code, 2, "{}", run.err);
-    assert!(
-        run.err.contains("guards.etcd.clusters[0].client.auth.files.passwordFile: hunter2: "),
-        "{}",
-        run.err
-    );
-    assert!(!run.err.contains("files.usernameFile") && !run.err.contains("files.ca"), "{}", run.err);
-    dir.write("hunter2", "x");
+    assert!(run.err.contains("guards.etcd.clusters[0].client.tls.files.key: client.key: "), "{}", run.err);
+    assert!(!run.err.contains("files.cert") && !run.err.contains("files.ca"), "{}", run.err);
+    dir.write("client.key", "x");
     let run = dir.run(&["config", "check", "-q", "durward.yaml"]);
     assert_eq!((run.code, run.err.as_str()), (0, ""));
 }

@@ -60,7 +60,7 @@ async fn rejects_limits_with_which_nothing_can_be_served() {
         ("server.limits.maxTotalBytes", |s| {
             s.limits.max_total_bytes = s.limits.max_request_bytes + server::Limits::BODY_COST - 1;
         }),
-        ("server.limits.requestTimeout", |s| s.limits.request_timeout = Duration::ZERO),
+        ("the longest timeout of a request", |s| s.limits.request_timeout = Duration::ZERO),
         ("server.tls.poll", |s| s.tls.poll = Duration::ZERO),
     ];
     for (key, change) in cases {

@@ -83,7 +83,8 @@ impl Credentials {
 
     /// Returns the login, read after `since` if possible.
     pub(super) async fn user(&self, login: &Login, since: Instant) -> Result<Arc<User>, Cause> {
-        self.users.get(login, since, self.login(login), user).await
+        let read = self.secret(&login.namespace, &login.name, ["username", "password", ""]);
+        self.users.get(login, since, read, user).await
     }
 
     /// Reads these sources, and returns the expiries of their client certificates. The next review that needs one reports a failure.
@@ -108,17 +109,6 @@ impl Credentials {
             Material::Files { authority, identity } => {
                 let (certificate, key) = identity.clone().unzip();
                 files([Some(authority.clone()), certificate, key]).await
-            }
-        }
-    }
-
-    async fn login(&self, login: &Login) -> Result<Parts, Cause> {
-        match login {
-            Login::Secret { namespace, name } => {
-                self.secret(namespace, name, ["username", "password", ""]).await
-            }
-            Login::Files { user, password } => {
-                files([Some(user.clone()), Some(password.clone()), None]).await
             }
         }
     }

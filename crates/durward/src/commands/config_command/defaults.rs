@@ -98,3 +98,40 @@ fn find<'k>(keys: &'k mut [Key], path: &[&str]) -> Option<&'k mut Key> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counts the keys that have values, not the sections around them.
+    fn values(keys: &[Key]) -> usize {
+        fn inner(shape: &Shape) -> usize {
+            match shape {
+                Shape::Section(keys) => values(keys),
+                Shape::List(entry) => inner(entry),
+                _ => 1,
+            }
+        }
+        keys.iter().map(|key| inner(&key.shape)).sum()
+    }
+
+    #[test]
+    fn at_most_80_keys_are_printed() {
+        let mut keys = file::keys();
+        find(&mut keys, &["server", "tls", "selfManaged"]).unwrap().shape = Shape::Text("{}");
+        // `apiVersion` and `kind` have one value each.
+        let others: Vec<Key> = keys.iter().filter(|key| key.name != "guards").cloned().collect();
+        let guards = keys.iter().find(|key| key.name == "guards").map(sections).unwrap_or_default();
+        let common = common(&guards);
+        let mut count = values(&others) - 2 + values(&common);
+        for guard in &guards {
+            let own: Vec<Key> = sections(guard)
+                .into_iter()
+                .filter(|key| !common.iter().any(|base| base.name == key.name))
+                .collect();
+            count += values(&own);
+        }
+        assert!(count <= 80, "{count} keys");
+        assert!(count > 60, "{count} keys: the count is wrong");
+    }
+}

@@ -1,4 +1,4 @@
-//! How members are reached: port, TLS, login. Files and Secrets have different keys, so a password is never taken for a file name.
+//! How members are reached: port, TLS, login.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use cluster::etcd::{ClientOptions, Login, Material, Tls};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in super::super) struct ClientConfig {
     tls: Option<TlsConfig>,
-    login: Option<LoginConfig>,
+    /// The name of the Secret.
+    login: Option<String>,
     allows_unverified: bool,
     server_name: Option<String>,
 }
@@ -20,12 +21,6 @@ struct TlsConfig {
     secret: Option<String>,
     files: Option<(PathBuf, Option<(PathBuf, PathBuf)>)>,
     skips_verification: bool,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum LoginConfig {
-    Secret(String),
-    Files(PathBuf, PathBuf),
 }
 
 /// The placeholder for the namespace of the members in a server name.
@@ -46,14 +41,8 @@ impl ClientConfig {
             server_name,
             insecure: tls.skips_verification,
         });
-        let login = self.login.as_ref().map(|login| match login {
-            LoginConfig::Secret(name) => {
-                Login::Secret { namespace: namespace.to_owned(), name: name.clone() }
-            }
-            LoginConfig::Files(user, password) => {
-                Login::Files { user: user.clone(), password: password.clone() }
-            }
-        });
+        let login =
+            self.login.as_ref().map(|name| Login { namespace: namespace.to_owned(), name: name.clone() });
         Arc::new(ClientOptions { tls, login, open: self.allows_unverified })
     }
 
@@ -65,11 +54,7 @@ impl ClientConfig {
     /// Returns the names of the Secrets in the members' namespace.
     pub(in super::super) fn secrets(&self) -> Vec<&str> {
         let of_tls = self.tls.as_ref().and_then(|tls| tls.secret.as_deref());
-        let of_login = self.login.as_ref().and_then(|login| match login {
-            LoginConfig::Secret(name) => Some(name.as_str()),
-            LoginConfig::Files(..) => None,
-        });
-        of_tls.into_iter().chain(of_login).collect()
+        of_tls.into_iter().chain(self.login.as_deref()).collect()
     }
 
     /// Returns the files, each with its key below `client`.
@@ -80,10 +65,6 @@ impl ClientConfig {
             if let Some((certificate, key)) = identity {
                 files.extend([("tls.files.cert", certificate.as_path()), ("tls.files.key", key)]);
             }
-        }
-        if let Some(LoginConfig::Files(user, password)) = &self.login {
-            files
-                .extend([("auth.files.usernameFile", user.as_path()), ("auth.files.passwordFile", password)]);
         }
         files
     }
@@ -179,29 +160,20 @@ fn tls_files(section: &mut Section<'_>) -> Option<(PathBuf, Option<(PathBuf, Pat
     ca.map(|ca| (ca, certificate.zip(key)))
 }
 
-fn login(section: &mut Section<'_>) -> (Option<LoginConfig>, bool) {
+fn login(section: &mut Section<'_>) -> (Option<String>, bool) {
     let secret = section.optional_name(
         "secretName",
         names::SECRET,
         "Secret in the members' namespace: username and password.",
         names::secret,
     );
-    let files = section.section("files", "Files instead of a Secret.", |s| {
-        let user = path(s, "usernameFile", "File with the user name.");
-        let password = path(s, "passwordFile", "File with the password.");
-        if s.is_written() && s.has("usernameFile") != s.has("passwordFile") {
-            let next = "write files: {usernameFile: FILE, passwordFile: FILE}".to_owned();
-            s.problem("passwordFile", "needs usernameFile, and usernameFile needs passwordFile", Some(next));
-        }
-        user.zip(password).map(|(user, password)| LoginConfig::Files(user, password))
-    });
+    section.removed("files", "name the Secret that has them: secretName: NAME");
     let allows_unverified =
         section.bool("allowUnverified", "Whether to send the password to unverified members.", false);
-    if section.is_written() && section.has("secretName") == section.has("files") {
-        let next = "write secretName: NAME, or files: {usernameFile: FILE, passwordFile: FILE}".to_owned();
-        section.problem("secretName", "needs exactly one of secretName and files", Some(next));
+    if section.is_written() && !section.has("secretName") && !section.has("files") {
+        section.problem("secretName", "is required", Some("add: secretName: NAME".to_owned()));
     }
-    (secret.map(LoginConfig::Secret).or(files), allows_unverified)
+    (secret, allows_unverified)
 }
 
 /// Reads a path, relative to the configuration file.

@@ -43,7 +43,7 @@ fn secrets_are_in_the_members_namespace_and_files_relative_to_the_configuration(
     let tls = client.tls.as_ref().unwrap();
     let material = Material::Secret { namespace: "tenant-7".into(), name: "etcd-client".into() };
     assert_eq!((tls.material.as_ref(), tls.server_name.as_deref()), (Some(&material), Some("etcd.db.svc")));
-    assert_eq!(client.login, Some(Login::Secret { namespace: "tenant-7".into(), name: "etcd-user".into() }));
+    assert_eq!(client.login, Some(Login { namespace: "tenant-7".into(), name: "etcd-user".into() }));
     assert_eq!(of_secrets.secrets(), ["etcd-client", "etcd-user"]);
     let yaml = "clusters: [{namespace: db, selector: a=b, client: {tls: {files: {ca: ca.pem, cert: /c.pem, key: k.pem}}}}]";
     let (namespace, yaml) = crate::common::split_namespace(yaml);
@@ -82,20 +82,11 @@ fn a_server_name_can_contain_namespace_and_name() {
 
 #[test]
 fn lists_files_with_their_keys() {
-    let yaml = "clusters: [{namespace: a, selector: x=y}, {namespace: b, selector: x=y, client: {tls: {files: {ca: ca, cert: c, key: k}}, auth: {files: {usernameFile: u, passwordFile: p}}}}]";
+    let yaml = "clusters: [{namespace: a, selector: x=y}, {namespace: b, selector: x=y, client: {tls: {files: {ca: ca, cert: c, key: k}}}}]";
     let clusters = config(yaml).clusters;
     assert!(clusters[0].client.files().is_empty());
     let keys: Vec<&str> = clusters[1].client.files().into_iter().map(|(key, _)| key).collect();
-    assert_eq!(
-        keys,
-        [
-            "tls.files.ca",
-            "tls.files.cert",
-            "tls.files.key",
-            "auth.files.usernameFile",
-            "auth.files.passwordFile"
-        ]
-    );
+    assert_eq!(keys, ["tls.files.ca", "tls.files.cert", "tls.files.key"]);
 }
 
 #[test]
@@ -190,9 +181,9 @@ fn each_problem_has_a_next_step() {
             "allowUnverified: true",
         ),
         (
-            "clusters: [{namespace: db, selector: a=b, client: {tls: {secretName: s}, auth: {files: {usernameFile: u}}}}]",
-            "needs usernameFile",
-            "passwordFile: FILE",
+            "clusters: [{namespace: db, selector: a=b, client: {tls: {secretName: s}, auth: {allowUnverified: true}}}]",
+            "is required",
+            "add: secretName: NAME",
         ),
         (
             "clusters: [{namespace: db, selector: a=b, client: {tls: {secretName: s, files: {ca: f}}}}]",

@@ -113,7 +113,7 @@ async fn a_denied_read_had_its_quorum_and_needs_no_login() {
         r#"{"code":7,"message":"etcdserver: permission denied"}"#,
     ] {
         let member = Member::plain(move |_| say(400, body)).await;
-        let (live, peer) = (live(), peer(&member, login::missing_files()));
+        let (live, peer) = (live(), peer(&member, login::client(true)));
         assert_eq!(ask(&live, &peer, EtcdRequest::Read).await, Ok(EtcdResponse::Read(Read::Denied)));
         assert_eq!(member.calls(), ["POST /v3/kv/range"]);
     }

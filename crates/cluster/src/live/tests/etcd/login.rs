@@ -5,8 +5,7 @@ use std::sync::Mutex;
 
 use serde_json::json;
 
-use super::server::Authority;
-use super::tls::Files;
+use super::secrets::{USER, secret};
 use super::*;
 use crate::cause;
 use crate::etcd::{EtcdResponse, Login, Read};
@@ -14,23 +13,25 @@ use crate::etcd::{EtcdResponse, Login, Read};
 const EMPTY: &str = r#"{"code":3, "message":"etcdserver: user name is empty"}"#;
 const STALE: &str = r#"{"code":16, "message":"etcdserver: invalid auth token"}"#;
 
-/// A client with a user whose files do not exist. A request that needs them fails.
-pub(super) fn missing_files() -> ClientOptions {
-    let login = Login::Files { user: "/nowhere/user".into(), password: "/nowhere/password".into() };
-    ClientOptions { login: Some(login), open: true, ..ClientOptions::default() }
-}
-
-fn files() -> Files {
-    let files = Files::new(&Authority::new(), None);
-    files.write("user", "root\n");
-    files.write("password", "a \"b\"\\\r\n");
-    files
-}
-
-fn client(files: &Files, open: bool) -> ClientOptions {
-    let login = Login::Files { user: files.path("user"), password: files.path("password") };
+/// A client with a user.
+pub(super) fn client(open: bool) -> ClientOptions {
+    let login = Login { namespace: "shop".into(), name: "etcd-user".into() };
     ClientOptions { login: Some(login), open, ..ClientOptions::default() }
 }
+
+/// Returns a client whose API server has the Secret of the user `root`.
+pub(super) fn live_with(password: &str) -> Live {
+    let (live, mut fake) = super::fake::live();
+    let user = secret("etcd-user", &[("username", "root\n"), ("password", password)]);
+    tokio::spawn(async move {
+        loop {
+            fake.asked(USER).await.json(200, &user);
+        }
+    });
+    live
+}
+
+const PASSWORD: &str = "a \"b\"\\\r\n";
 
 /// A member with authentication on, which issues tokens `t1`, `t2`, … and accepts only the last one.
 fn guarded() -> impl Fn(&Heard) -> Say + Send + Sync + 'static {
@@ -52,8 +53,8 @@ fn guarded() -> impl Fn(&Heard) -> Say + Send + Sync + 'static {
 #[tokio::test]
 async fn logs_in_when_required_and_again_when_the_token_expires() {
     let member = Member::plain(guarded()).await;
-    let files = files();
-    let (live, peer) = (live(), peer(&member, client(&files, true)));
+    let live = live_with(PASSWORD);
+    let peer = peer(&member, client(true));
     assert!(ask(&live, &peer, EtcdRequest::Status).await.is_ok());
     let heard = member.heard();
     let sent: Vec<_> = heard.iter().map(|heard| (heard.call.as_str(), heard.token.as_str())).collect();
@@ -79,8 +80,8 @@ async fn logs_in_when_required_and_again_when_the_token_expires() {
 #[tokio::test]
 async fn concurrent_calls_share_one_login() {
     let member = Member::plain(guarded()).await;
-    let files = files();
-    let (live, peer) = (live(), peer(&member, client(&files, true)));
+    let live = live_with(PASSWORD);
+    let peer = peer(&member, client(true));
     let questions =
         [EtcdRequest::Status, EtcdRequest::Members, EtcdRequest::MembersByQuorum, EtcdRequest::Alarms];
     let all = futures_util::future::join_all(questions.map(|question| ask(&live, &peer, question))).await;
@@ -92,8 +93,8 @@ async fn concurrent_calls_share_one_login() {
 #[tokio::test]
 async fn without_authentication_there_is_no_login_and_old_tokens_are_dropped() {
     let member = Member::plain(guarded()).await;
-    let files = files();
-    let (live, peer) = (live(), peer(&member, client(&files, true)));
+    let live = live_with(PASSWORD);
+    let peer = peer(&member, client(true));
     assert!(ask(&live, &peer, EtcdRequest::Status).await.is_ok());
     // As 3.4 does: it rejects even a valid token.
     let answers = gateway("3.4.23", "/v3");
@@ -113,20 +114,19 @@ async fn without_authentication_there_is_no_login_and_old_tokens_are_dropped() {
 #[tokio::test]
 async fn a_password_is_not_sent_over_plain_http_unless_configured() {
     let member = Member::plain(guarded()).await;
-    let files = files();
-    let cause = why(&live(), &peer(&member, client(&files, false)), EtcdRequest::Status).await;
+    let live = live_with(PASSWORD);
+    let peer = peer(&member, client(false));
+    let cause = why(&live, &peer, EtcdRequest::Status).await;
     assert_eq!(cause.code, cause::CREDENTIALS);
     assert!(cause.text.contains("plain HTTP"), "{}", cause.text);
     assert_eq!(member.calls(), ["POST /v3/maintenance/status"]);
     // A read needs no user.
-    let denied = ask(&live(), &peer(&member, client(&files, false)), EtcdRequest::Read).await;
+    let denied = ask(&live, &peer, EtcdRequest::Read).await;
     assert_eq!(denied, Ok(EtcdResponse::Read(Read::Denied)));
 }
 
 #[tokio::test]
 async fn an_answer_with_the_password_is_not_repeated() {
-    let files = files();
-    files.write("password", "SECRET");
     for (status, echo) in [(400, true), (500, true), (302, false), (403, false), (503, false)] {
         let member = Member::plain(move |heard| match heard.call.as_str() {
             "POST /v3/auth/authenticate" if echo => {
@@ -136,7 +136,7 @@ async fn an_answer_with_the_password_is_not_repeated() {
             _ => say(400, EMPTY),
         })
         .await;
-        let cause = why(&live(), &peer(&member, client(&files, true)), EtcdRequest::Status).await;
+        let cause = why(&live_with("SECRET"), &peer(&member, client(true)), EtcdRequest::Status).await;
         assert!(member.heard().iter().any(|heard| heard.body.contains("SECRET")));
         assert!(!cause.text.contains("SECRET"), "{status}: {}", cause.text);
         let expected = format!("login of user \"root\" failed ({status})");
@@ -146,7 +146,6 @@ async fn an_answer_with_the_password_is_not_repeated() {
 
 #[tokio::test]
 async fn an_answer_with_the_token_is_not_repeated() {
-    let files = files();
     for (status, is_gateway) in [(400, true), (500, true), (403, false), (503, false)] {
         let member = Member::plain(move |heard| match (heard.call.as_str(), heard.token.as_str()) {
             ("POST /v3/auth/authenticate", _) => say(200, format!(r#"{{{HEADER},"token":"SECRET.7"}}"#)),
@@ -157,7 +156,7 @@ async fn an_answer_with_the_token_is_not_repeated() {
             (_, token) => say(status, format!("authorization: {token}")),
         })
         .await;
-        let cause = why(&live(), &peer(&member, client(&files, true)), EtcdRequest::Status).await;
+        let cause = why(&live_with(PASSWORD), &peer(&member, client(true)), EtcdRequest::Status).await;
         assert!(member.heard().iter().any(|heard| heard.token == "SECRET.7"));
         assert!(!cause.text.contains("SECRET"), "{status}: {}", cause.text);
         assert!(cause.text.contains("[token]"), "{status}: {}", cause.text);
@@ -172,8 +171,8 @@ async fn login_failures_name_the_user_and_not_the_password() {
         _ => say(400, EMPTY),
     })
     .await;
-    let files = files();
-    let (live, peer) = (live(), peer(&member, client(&files, true)));
+    let live = live_with(PASSWORD);
+    let peer = peer(&member, client(true));
     let cause = why(&live, &peer, EtcdRequest::Status).await;
     assert_eq!(cause.code, cause::CREDENTIALS);
     assert!(cause.text.contains(r#"user "root" or password"#), "{}", cause.text);
@@ -182,7 +181,6 @@ async fn login_failures_name_the_user_and_not_the_password() {
     assert_eq!(why(&live, &peer, EtcdRequest::Members).await.code, cause::CREDENTIALS);
     assert_eq!(member.calls(), ["POST /v3/cluster/member/list"], "no second login soon after a failure");
     // Another password leads to another attempt.
-    files.write("password", "right");
     let denied = r#"{"code":7,"message":"etcdserver: permission denied"}"#;
     member.says(move |heard| match (heard.call.as_str(), heard.token.as_str()) {
         ("POST /v3/auth/authenticate", _) if heard.body.contains("right") => say(200, r#"{"token":"t"}"#),
@@ -190,13 +188,11 @@ async fn login_failures_name_the_user_and_not_the_password() {
         (_, "t") => say(403, denied),
         _ => say(400, EMPTY),
     });
-    let again = super::fake::live().0;
+    let again = live_with("right");
     let cause = why(&again, &peer, EtcdRequest::Status).await;
     assert_eq!(cause.code, cause::CREDENTIALS);
     assert!(cause.text.contains(r#"user "root" has no permission"#), "{}", cause.text);
     let without_login =
         why(&again, &super::peer(&member, ClientOptions::default()), EtcdRequest::Status).await;
     assert!(without_login.text.contains("client.auth"), "{}", without_login.text);
-    let missing = why(&again, &super::peer(&member, missing_files()), EtcdRequest::Status).await;
-    assert!(missing.code == cause::CREDENTIALS && missing.text.contains("/nowhere/user"), "{}", missing.text);
 }

@@ -11,9 +11,9 @@ use crate::cause;
 use crate::etcd::{Login, Material, Tls};
 
 const CLIENT: &str = "/api/v1/namespaces/shop/secrets/etcd-client";
-const USER: &str = "/api/v1/namespaces/shop/secrets/etcd-user";
+pub(super) const USER: &str = "/api/v1/namespaces/shop/secrets/etcd-user";
 
-fn secret(name: &str, data: &[(&str, &str)]) -> Value {
+pub(super) fn secret(name: &str, data: &[(&str, &str)]) -> Value {
     let data: serde_json::Map<String, Value> =
         data.iter().map(|(key, value)| ((*key).to_owned(), STANDARD.encode(value).into())).collect();
     json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "data": data,
@@ -33,7 +33,7 @@ fn client(login: bool) -> ClientOptions {
     let ((namespace, name), user) = (of("etcd-client"), of("etcd-user"));
     let tls =
         Tls { material: Some(Material::Secret { namespace, name }), server_name: None, insecure: false };
-    let login = login.then_some(Login::Secret { namespace: user.0, name: user.1 });
+    let login = login.then_some(Login { namespace: user.0, name: user.1 });
     ClientOptions { tls: Some(tls), login, open: false }
 }
 

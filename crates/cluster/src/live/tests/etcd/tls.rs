@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use super::server::{Authority, Issued};
 use super::*;
 use crate::cause;
-use crate::etcd::{Login, Material, Tls};
+use crate::etcd::{Material, Tls};
 
 /// The files of a client.
 pub(super) struct Files(TempDir);
@@ -76,11 +76,8 @@ async fn a_rogue_member_gets_neither_password_nor_request() {
     })
     .await;
     let files = Files::new(&ours, None);
-    files.write("user", "root");
-    files.write("password", "hunter2");
-    let login = Login::Files { user: files.path("user"), password: files.path("password") };
-    let client = ClientOptions { login: Some(login), ..files.client(|_| {}) };
-    let (live, peer) = (live(), peer(&rogue, client));
+    let client = ClientOptions { login: login::client(false).login, ..files.client(|_| {}) };
+    let (live, peer) = (login::live_with("hunter2"), peer(&rogue, client));
     for question in EtcdRequest::ALL {
         assert_eq!(why(&live, &peer, question).await.code, cause::TLS);
     }
