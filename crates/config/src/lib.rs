@@ -23,5 +23,5 @@ pub use kube_core::{Expression, Selector, SelectorExt};
 pub use node::{Node, Value, parse};
 pub use problem::{Place, Problem, nearest};
 pub use section::{Section, read};
-pub use selector::all_of;
+pub use selector::{Labels, all_of};
 pub use shape::{Key, Shape};

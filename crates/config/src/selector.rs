@@ -84,7 +84,10 @@ fn requires_label(selector: &Selector) -> bool {
 
 /// A selector in the form of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Labels(Selector);
+pub struct Labels(
+    /// The selector.
+    pub Selector,
+);
 
 impl FromStr for Labels {
     type Err = String;

@@ -57,10 +57,6 @@ const REMOVED_FLAGS: &[(&str, &str)] = &[
         "to change the log filter, set log in the configuration file, which is reloaded",
     ),
     ("unregister --delete", "unregister always deletes: leave the flag out"),
-    (
-        "doctor --namespace",
-        "doctor shows all etcd clusters with problems; -o json shows the others in detail",
-    ),
 ];
 
 /// Returns the problem of a command or a flag of an earlier release.

@@ -33,7 +33,7 @@ pub const DELETE_UNTIL: &str = "durward.dev/delete-until";
 pub const BREAK_GLASS: &str = "durward.dev/break-glass";
 
 /// All annotations.
-pub(crate) const ALL: [&str; 4] = [DELETE_ANYWAY, DELETE_REASON, DELETE_UNTIL, BREAK_GLASS];
+pub const ALL: [&str; 4] = [DELETE_ANYWAY, DELETE_REASON, DELETE_UNTIL, BREAK_GLASS];
 
 /// The reason in printed commands. It is not valid, so a command that is pasted unchanged overrides nothing.
 pub(crate) const PLACEHOLDER: &str = "<reason>";

@@ -30,6 +30,35 @@ fn dry_runs_print_the_command_of_kubectl() {
 }
 
 #[test]
+fn annotations_can_be_removed() {
+    let run = durward(&["override", "pod/etcd-1", "-n", "db", "--remove", "--dry-run=client"]);
+    let expected = "kubectl -n db annotate --overwrite pod etcd-1 durward.dev/delete-anyway- durward.dev/delete-reason- durward.dev/delete-until- durward.dev/break-glass-\n";
+    assert_eq!((run.code, run.out.as_str()), (0, expected), "{}", run.err);
+    let run = durward(&["acknowledge", "m3", "m7", "--remove", "--dry-run"]);
+    for (line, name) in run.out.lines().zip(["m3", "m7"]) {
+        let expected = format!(
+            "kubectl annotate --overwrite cluster {name} durward.dev/acknowledge-unreachable- durward.dev/acknowledge-until-"
+        );
+        assert_eq!(line, expected);
+    }
+}
+
+#[test]
+fn a_reason_and_a_time_are_required_to_annotate_only() {
+    for (arguments, error) in [
+        (&["override", "ns/shop"][..], "--for <DURATION>, --reason <TEXT> is required"),
+        (&["override", "--reason", "moved", "--for", "1h"], "<KIND/NAME> is required"),
+        (&["override", "ns/shop", "--remove", "--for", "1h"], "cannot be used with"),
+        (&["override", "--list", "--dry-run"], "cannot be used with"),
+        (&["acknowledge", "--remove"], "<CLUSTER>... is required"),
+    ] {
+        let run = durward(arguments);
+        assert_eq!((run.code, run.out.as_str()), (2, ""), "{arguments:?}");
+        assert!(run.err.contains(error), "{arguments:?}: {}", run.err);
+    }
+}
+
+#[test]
 fn annotations_that_a_guard_would_ignore_are_refused() {
     for (arguments, why) in [
         (["override", "ns/shop", "--reason", "<reason>", "--for", "2h"], "the reason is the placeholder"),
@@ -60,7 +89,7 @@ fn a_kind_and_a_name_with_a_space_get_a_suggestion() {
         ),
         (
             &["acknowledge", "cluster", "m5", "--reason", "cut", "--for", "7d"],
-            "error: invalid value \"cluster\" for <CLUSTER>...: is a kind: write only the names of clusters\n",
+            "error: invalid value \"cluster\" for [CLUSTER]...: is a kind: write only the names of clusters\n",
         ),
         (
             &["certs", "new", "--out", "x", "--name", "a.b", "--days", "-5"],

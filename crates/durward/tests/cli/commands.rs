@@ -88,7 +88,6 @@ fn prints_the_version_and_refuses_what_was_removed() {
     for (command, text) in [
         (&["certs", "show", "tls"][..], "command \"certs show\" was removed"),
         (&["unregister", "--delete"], "flag \"--delete\" was removed"),
-        (&["doctor", "etcd", "--namespace", "db"], "flag \"--namespace\" was removed"),
     ] {
         let removed = durward(command);
         assert!(removed.err.contains(text), "{}", removed.err);

@@ -210,6 +210,15 @@ fn init_writes_a_file_that_is_valid_and_served() {
     for line in ["    fleet: karmada #", "    crds: {apiGroups: [\"example.org\"]}"] {
         assert!(proposed.out.contains(line), "{}{}", proposed.out, proposed.err);
     }
+    // The values of the chart begin in audit mode.
+    let values = init(&["--guard", "deletion", "--guard", "lxcfs", "--chart"]).out;
+    let expected = "config:\n  guards:\n    deletion:\n";
+    assert!(
+        values.contains(expected)
+            && values.contains("      mode: audit\n      webhook: {failurePolicy: Ignore}\n"),
+        "{values}"
+    );
+    assert!(values.contains("    lxcfs:\n      mode: audit"), "{values}");
     let addresses = ["--bind-address", "127.0.0.1:0", "--metrics-bind-address", "127.0.0.1:0"];
     let serve = ["serve", "--config", "new.yaml", "--snapshot", "snapshot"];
     let serving = crate::harness::Serving::begun(dir.path(), &[&serve[..], &addresses].concat());

@@ -1,5 +1,7 @@
 //! `doctor` without a part, and what it refuses.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use crate::harness::{TestDir, durward, root};
 
 const BOTH: &str = "  deletion: {fleet: karmada, crds: {apiGroups: [example.org]}}\n  etcd: {clusters: [{namespace: db, selector: app=etcd}]}\n";
@@ -62,4 +64,42 @@ fn doctor_refuses_what_it_cannot_check() {
         assert_eq!(run.code, 2, "{arguments:?}: {}", run.err);
         assert!(run.err.contains(problem), "{arguments:?}: {}", run.err);
     }
+}
+
+/// A `kubectl` that prints what it is called with, and the name of one Deployment.
+const KUBECTL: &str = "#!/bin/sh
+echo \"$@\" >>called
+case \"$*\" in *get*) echo deployment.apps/guard ;; *) echo checked; exit 3 ;; esac
+";
+
+#[test]
+fn doctor_runs_in_the_pod_of_a_namespace() {
+    let dir = TestDir::new();
+    dir.write("kubectl", KUBECTL);
+    let program = dir.path().join("kubectl");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", dir.path().display(), std::env::var("PATH").unwrap());
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_durward"))
+        .args(["doctor", "etcd", "-n", "system", "--context", "east", "--watch", "-o", "json"])
+        .current_dir(dir.path())
+        .env("PATH", path)
+        .output()
+        .unwrap();
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(3), &b"checked\n"[..]));
+    let called = std::fs::read_to_string(dir.path().join("called")).unwrap();
+    let lines: Vec<&str> = called.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "--namespace system --context east get deployments --selector app.kubernetes.io/name=durward --output name",
+            "--namespace system --context east exec deployment.apps/guard -- durward doctor etcd --output json --watch",
+        ]
+    );
+}
+
+#[test]
+fn doctor_watches_etcd_only() {
+    let run = durward(&["doctor", "--watch"]);
+    assert_eq!(run.code, 2);
+    assert!(run.err.contains("durward doctor etcd --watch"), "{}", run.err);
 }

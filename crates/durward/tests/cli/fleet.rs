@@ -142,6 +142,31 @@ fn impact_lists_all_objects_of_a_kind() {
 }
 
 #[test]
+fn impact_takes_the_words_and_selectors_of_kubectl() {
+    let names = |run: &Run| verdicts(run).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    let spaced = impact(&["ns", "shop", "docs", "--snapshot", WORLD, "-o", "json"]);
+    assert_eq!(names(&spaced), ["shop", "docs"], "{}", spaced.err);
+    let dir = TestDir::new();
+    copy(&root().join(WORLD), &dir.path().join("fleet"));
+    change(&dir, "here/core_v1_namespaces.json", |list| {
+        let shop =
+            list["items"].as_array_mut().unwrap().iter_mut().find(|one| one["metadata"]["name"] == "shop");
+        shop.unwrap()["metadata"]["labels"] = json!({"team": "shop"});
+    });
+    let selected =
+        |selector: &str| dir.run(&["impact", "ns", "-l", selector, "--snapshot", "fleet", "-o", "json"]);
+    assert_eq!(names(&selected("team=shop")), ["shop"]);
+    assert_eq!(names(&selected("team!=shop")), ["docs"]);
+    let none = selected("team=none");
+    assert_eq!((none.code, none.out.as_str()), (2, ""), "{}", none.err);
+    let in_use = impact(&["--all", "--snapshot", WORLD, "-o", "name"]);
+    let expected = "namespace/shop\ncustomresourcedefinition.apiextensions.k8s.io/widgets.example.org\n";
+    assert_eq!((in_use.code, in_use.out.as_str()), (1, expected));
+    let wide = impact(&["ns/docs", "--snapshot", WORLD, "-o", "wide"]);
+    assert!(wide.out.contains("\n  m1                 empty") && wide.out.contains("\n  m3"), "{}", wide.out);
+}
+
+#[test]
 fn rejects_a_name_that_does_not_exist() {
     let run = impact(&["ns/shpo", "--snapshot", WORLD]);
     assert_eq!(run.code, 2);

@@ -107,14 +107,16 @@ fn judge(
 
 /// Returns the arguments of `kubectl annotate` that acknowledge a member cluster.
 pub(super) fn arguments(member: &FleetMember, now: SystemTime) -> String {
-    let annotated = [ACKNOWLEDGE_REASON, ACKNOWLEDGE_UNTIL];
-    let is_annotated = annotated.iter().any(|key| member.metadata.annotations.contains_key(*key));
+    let is_annotated = ACKNOWLEDGEMENT.iter().any(|key| member.metadata.annotations.contains_key(*key));
     let overwrite = if is_annotated { "--overwrite " } else { "" };
     let until = time::format(now + SUGGESTED_DURATION);
     let day = until.get(.."2026-12-01".len()).unwrap_or(&until);
     let name = member.cluster.name();
     format!("{overwrite}cluster {name} {ACKNOWLEDGE_REASON}='{PLACEHOLDER}' {ACKNOWLEDGE_UNTIL}={day}")
 }
+
+/// The annotations of an acknowledgement: reason and expiry.
+pub const ACKNOWLEDGEMENT: [&str; 2] = [ACKNOWLEDGE_REASON, ACKNOWLEDGE_UNTIL];
 
 /// Returns the annotations that acknowledge a member cluster for a time.
 pub fn acknowledgement(

@@ -61,7 +61,7 @@ use cluster::Clients;
 use config::Config;
 use review::DeletionGuard;
 
-pub use acknowledge::{Acknowledgement, acknowledgement};
+pub use acknowledge::{ACKNOWLEDGEMENT, Acknowledgement, acknowledgement};
 pub use facts::Progress;
 pub use findings::UsageState;
 pub use impact::{ClusterImpact, Impact, ImpactCount, UnknownReason};

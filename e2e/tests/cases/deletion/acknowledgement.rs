@@ -6,7 +6,7 @@ use super::environment::exclusive;
 use super::objects::{annotate, await_deleted_everywhere, exists, path_of, remove};
 use super::overrides::time_in;
 use crate::cases::attempt::Attempt;
-use crate::cases::objects::await_deleted;
+use crate::cases::objects::{await_deleted, contains_all};
 
 const REASON: &str = "durward.dev/acknowledge-unreachable";
 const UNTIL: &str = "durward.dev/acknowledge-until";
@@ -92,6 +92,15 @@ fn one_command_acknowledges_several_clusters_only_while_they_are_unreachable(
         let command = [&["acknowledge", "m1", "cluster/m2"][..], &reason].concat();
         Durward::command(context, &command)?.succeeded()?;
         fleet.dry_run(&path)?.allowed()?.with_warning("weak link")?;
+        let listed = ["acknowledge", "--list", "--kubeconfig", &kubeconfig];
+        contains_all(
+            &Durward::command(context, &listed)?.succeeded()?.stdout,
+            &["m1  until ", "m2  until "],
+        )?;
+        let removal = ["acknowledge", "m2", "--remove", "--kubeconfig", &kubeconfig];
+        Durward::command(context, &removal)?.succeeded()?;
+        let left = Durward::command(context, &listed)?.succeeded()?.stdout;
+        ensure!(left.contains("m1  until ") && !left.contains("m2"), "m2 is still listed: {left}");
     }
     let is_back = |attempt: &Attempt| !attempt.has_warning("weak link");
     fleet.await_dry_run("m1 to answer again", &path_of(&busy), is_back)?;

@@ -5,8 +5,9 @@ use std::str::FromStr;
 
 use cluster::fleet::{Cluster, ListQuery, Object};
 use cluster::{Reader, Resource, list_pages};
+use config::Selector;
 use config::names::is_dns_subdomain;
-use config::{Problem, nearest};
+use config::{Problem, SelectorExt as _, nearest};
 use console::exit::Stop;
 use guards::deletion::{DeletionKind, DeletionSubject};
 
@@ -32,7 +33,9 @@ pub(crate) enum SubjectArg {
     /// `ns/shop`
     Named(DeletionSubject),
     /// `ns`
-    All(DeletionKind),
+    Kind(DeletionKind),
+    /// `shop`, after its kind
+    Name(String),
 }
 
 impl FromStr for SubjectArg {
@@ -40,18 +43,13 @@ impl FromStr for SubjectArg {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (word, name) = text.split_once('/').map_or((text, None), |(word, name)| (word, Some(name)));
-        let kind = kind(word).ok_or_else(|| {
-            // A name without a kind is usually a namespace. One with a dot can be a CRD.
-            let meant = match name {
-                None if !is_dns_subdomain(text) => String::new(),
-                None if text.contains('.') => format!("; did you mean crd/{text}?"),
-                None => format!("; did you mean ns/{text}?"),
-                Some(_) => String::new(),
-            };
-            format!("allowed: ns/NAME, crd/NAME{meant}")
-        })?;
+        let kind = match kind(word) {
+            Some(kind) => kind,
+            None if is_dns_subdomain(text) => return Ok(Self::Name(text.to_owned())),
+            None => return Err("allowed: ns/NAME, crd/NAME".to_owned()),
+        };
         match name {
-            None => Ok(Self::All(kind)),
+            None => Ok(Self::Kind(kind)),
             Some(name) if is_dns_subdomain(name) => {
                 Ok(Self::Named(DeletionSubject { kind, name: name.to_owned() }))
             }
@@ -66,52 +64,83 @@ impl FromStr for SubjectArg {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SubjectArgs {
     Named(Vec<DeletionSubject>),
-    All(Vec<DeletionKind>),
+    All(Vec<DeletionKind>, Selector),
 }
 
 impl SubjectArgs {
-    /// Checks the arguments. As in kubectl, a kind without a name needs `--all`. `--all` alone means all kinds.
-    pub(crate) fn new(args: &[SubjectArg], all: bool) -> Result<Self, Problem> {
+    /// Checks the arguments. As in kubectl, a kind without a name needs `--all` or a selector. `--all` alone means all kinds.
+    pub(crate) fn new(args: &[SubjectArg], all: bool, selector: Option<&Selector>) -> Result<Self, Problem> {
         let (mut named, mut kinds) = (Vec::new(), Vec::new());
-        for arg in args {
+        let mut args = args.iter().peekable();
+        while let Some(arg) = args.next() {
             match arg {
-                SubjectArg::Named(subject) if named.contains(subject) => {}
                 SubjectArg::Named(subject) => named.push(subject.clone()),
-                SubjectArg::All(kind) => kinds.push(*kind),
+                SubjectArg::Name(name) => return Err(without_kind(name)),
+                SubjectArg::Kind(kind) => {
+                    let before = named.len();
+                    while let Some(SubjectArg::Name(name)) = args.peek() {
+                        named.push(DeletionSubject { kind: *kind, name: name.clone() });
+                        args.next();
+                    }
+                    if named.len() == before {
+                        kinds.push(*kind);
+                    }
+                }
             }
         }
-        let problem = match (all, named.is_empty(), kinds.is_empty()) {
-            (true, true, true) => return Ok(Self::everything()),
-            (true, true, false) => return Ok(Self::All(kinds)),
+        let mut seen = Vec::new();
+        named.retain(|subject| {
+            !seen.contains(subject) && {
+                seen.push(subject.clone());
+                true
+            }
+        });
+        let is_every = all || selector.is_some();
+        let problem = match (is_every, named.is_empty(), kinds.is_empty()) {
+            (true, true, true) => {
+                return Ok(Self::All(ALL_KINDS.to_vec(), selector.cloned().unwrap_or_default()));
+            }
+            (true, true, false) => return Ok(Self::All(kinds, selector.cloned().unwrap_or_default())),
             (false, false, true) => return Ok(Self::Named(named)),
-            (true, false, _) => Problem::new("--all cannot be combined with a name"),
-            (false, _, false) => Problem::new("a kind needs a name or --all"),
+            (true, false, _) => Problem::new("--all and --selector cannot be combined with a name"),
+            (false, _, false) => Problem::new("a kind needs a name, --all or --selector"),
             (false, true, true) => Problem::new("no object is named"),
         };
-        Err(problem.next("use ns/NAME, crd/NAME, ns --all, crd --all, or --all"))
+        Err(problem.next("use ns NAME, crd NAME, ns --all, ns -l app=web, or --all"))
     }
 
     /// Selects all objects.
     pub(crate) fn everything() -> Self {
-        Self::All(vec![DeletionKind::Namespace, DeletionKind::Crd])
+        Self::All(ALL_KINDS.to_vec(), Selector::default())
     }
 
     /// Returns the selected objects in order. If all of a kind are selected, lists them.
     pub(crate) async fn subjects(&self, context: &FleetContext) -> Result<Vec<DeletionSubject>, Stop> {
-        let kinds = match self {
+        let (kinds, selector) = match self {
             Self::Named(named) => return Ok(named.clone()),
-            Self::All(kinds) => kinds,
+            Self::All(kinds, selector) => (kinds, selector),
         };
         let mut subjects = Vec::new();
-        for kind in
-            [DeletionKind::Namespace, DeletionKind::Crd].into_iter().filter(|kind| kinds.contains(kind))
-        {
+        for kind in ALL_KINDS.into_iter().filter(|kind| kinds.contains(kind)) {
             let objects = every(context, &kind.resource()).await?.into_iter();
-            let names: BTreeSet<String> = objects.map(|object| object.name).collect();
+            let selected = objects.filter(|object| selector.matches(&object.metadata.labels));
+            let names: BTreeSet<String> = selected.map(|object| object.name).collect();
             subjects.extend(names.into_iter().map(|name| DeletionSubject { kind, name }));
+        }
+        if subjects.is_empty() && !selector.selects_all() {
+            let problem = Problem::new("no object has labels that --selector selects");
+            return Err(problem.next("kubectl get ns --show-labels").into());
         }
         Ok(subjects)
     }
+}
+
+const ALL_KINDS: [DeletionKind; 2] = [DeletionKind::Namespace, DeletionKind::Crd];
+
+/// Reports a name without a kind. It is usually a namespace. One with a dot can be a CRD.
+fn without_kind(name: &str) -> Problem {
+    let kind = if name.contains('.') { "crd" } else { "ns" };
+    Problem::new(format!("{name} has no kind: did you mean {kind}/{name}?")).next("use ns NAME or crd NAME")
 }
 
 /// Lists the metadata of all objects of a kind on the control plane.
@@ -162,9 +191,9 @@ mod tests {
             ("namespaces/shop", Some(&namespace)),
             ("crd/widgets.example.org", Some(&definition)),
             ("customresourcedefinition.apiextensions.k8s.io/widgets.example.org", Some(&definition)),
-            ("ns", Some(&SubjectArg::All(DeletionKind::Namespace))),
-            ("crds", Some(&SubjectArg::All(DeletionKind::Crd))),
-            ("shop", None),
+            ("ns", Some(&SubjectArg::Kind(DeletionKind::Namespace))),
+            ("crds", Some(&SubjectArg::Kind(DeletionKind::Crd))),
+            ("shop", Some(&SubjectArg::Name("shop".to_owned()))),
             ("pod/web", None),
             ("ns/", None),
             ("ns/a/b", None),
@@ -178,13 +207,12 @@ mod tests {
 
     #[test]
     fn suggests_a_kind_for_a_name_without_one() {
-        for (text, message) in [
-            ("shop", "allowed: ns/NAME, crd/NAME; did you mean ns/shop?"),
-            ("widgets.example.org", "allowed: ns/NAME, crd/NAME; did you mean crd/widgets.example.org?"),
-            ("Shop!", "allowed: ns/NAME, crd/NAME"),
-            ("pod/web", "allowed: ns/NAME, crd/NAME"),
-        ] {
-            assert_eq!(text.parse::<SubjectArg>().unwrap_err(), message);
+        for (text, meant) in [("shop", "ns/shop"), ("widgets.example.org", "crd/widgets.example.org")] {
+            let problem = SubjectArgs::new(&[text.parse().unwrap()], false, None).unwrap_err();
+            assert_eq!(problem.what, format!("{text} has no kind: did you mean {meant}?"));
+        }
+        for text in ["Shop!", "pod/web"] {
+            assert_eq!(text.parse::<SubjectArg>().unwrap_err(), "allowed: ns/NAME, crd/NAME");
         }
     }
 
@@ -199,8 +227,17 @@ mod tests {
             (&["ns"], false, false),
             (&["ns/a"], true, false),
             (&["ns/a", "crd"], false, false),
+            (&["ns", "a", "b", "crd", "b.c"], false, true),
+            (&["a", "ns"], false, false),
         ] {
-            assert_eq!(SubjectArgs::new(&parse(words), all).is_ok(), is_right, "{words:?} {all}");
+            assert_eq!(SubjectArgs::new(&parse(words), all, None).is_ok(), is_right, "{words:?} {all}");
         }
+        let selector = "app=web".parse::<config::Labels>().unwrap().0;
+        for (words, is_right) in [(&["ns"][..], true), (&[], true), (&["ns/a"], false)] {
+            let selected = SubjectArgs::new(&parse(words), false, Some(&selector));
+            assert_eq!(selected.is_ok(), is_right, "{words:?}");
+        }
+        let spaced = SubjectArgs::new(&parse(&["ns", "a", "b"]), false, None);
+        assert_eq!(spaced, SubjectArgs::new(&parse(&["ns/a", "ns/b", "ns/a"]), false, None));
     }
 }

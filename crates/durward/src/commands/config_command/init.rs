@@ -26,6 +26,9 @@ pub(crate) struct Args {
     /// Label selector of the etcd pods, for example app=etcd
     #[arg(long, short = 'l', value_name = "SELECTOR")]
     pub(crate) selector: Option<String>,
+    /// Write values.yaml for the chart, in audit mode
+    #[arg(long)]
+    pub(crate) chart: bool,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
 }
@@ -102,7 +105,8 @@ pub(super) fn run(args: &Args) -> Outcome {
     if args.guard.iter().any(|name| is_checked(name)) {
         File::from_text(Path::new("the new file"), file(args, &proposal, is_checked)?, Purpose::Guards)?;
     }
-    output::data(&file(args, &proposal, |_| true)?)?;
+    let file = file(args, &proposal, |_| true)?;
+    output::data(&if args.chart { values(&file) } else { file })?;
     Ok(Exit::Done)
 }
 
@@ -124,6 +128,33 @@ fn file(args: &Args, proposal: &Proposal, is_written: impl Fn(&str) -> bool) -> 
         return Err(problem.next("add --guard etcd").into());
     }
     Ok(text)
+}
+
+const VALUES: &str = "\
+# All values: helm show values charts/durward
+image: {repository: registry.example.com/durward} # where you pushed the image
+config:
+  guards:
+";
+
+/// Turns a file into values of the chart, which has its own settings of the server. Guards that deny begin in audit mode, and
+/// requests pass while Durward is down.
+fn values(file: &str) -> String {
+    let (_, guards) = file.split_once("guards:\n").unwrap_or_default();
+    let mut text = VALUES.to_owned();
+    for line in guards.lines() {
+        let is_guard = line.starts_with("  ") && !line.starts_with("   ");
+        text.push_str("  ");
+        text.push_str(line.trim_end_matches(" {}"));
+        text.push('\n');
+        if is_guard && !line.starts_with("  lxcfs:") {
+            text.push_str("      # Then: mode: enforce, without this webhook line.\n");
+            text.push_str("      mode: audit\n      webhook: {failurePolicy: Ignore}\n");
+        } else if is_guard {
+            text.push_str("      mode: audit # then: enforce\n");
+        }
+    }
+    text
 }
 
 fn clusters(args: &Args) -> Result<String, Stop> {

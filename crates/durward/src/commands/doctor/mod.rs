@@ -7,12 +7,14 @@ mod finding;
 mod fleet;
 mod install;
 mod lxcfs;
+mod pod;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use clap::ValueEnum;
-use config::Problem;
+use config::{Problem, time};
 use console::exit::{Exit, Outcome, Stop};
 use console::output::{self, Format, Style};
 use serde::Serialize;
@@ -22,6 +24,9 @@ use crate::clients::runtime;
 use crate::file::{File, Purpose};
 use finding::Finding;
 use guards::{Configured, deletion};
+
+/// The time between two reports of `--watch`. `kubectl drain` retries every five seconds.
+const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The configuration file in Durward's pod.
 const FILE_IN_POD: &str = "/etc/durward/durward.yaml";
@@ -37,6 +42,12 @@ pub(crate) struct Args {
     config: Option<PathBuf>,
     #[command(flatten)]
     cluster: ClusterArgs,
+    /// Run it in Durward's pod in this namespace, by kubectl
+    #[arg(long, short, value_name = "NAME", conflicts_with_all = ["config", "snapshot", "local"])]
+    namespace: Option<String>,
+    /// With etcd: check again every 2 s, and print each change
+    #[arg(long, conflicts_with = "snapshot")]
+    watch: bool,
     /// With lxcfs: check the files of this machine instead of a cluster
     #[arg(long, conflicts_with_all = ["kubeconfig", "context", "snapshot"])]
     local: bool,
@@ -115,6 +126,14 @@ impl Report {
 
 /// `doctor`
 pub(crate) fn run(args: &Args) -> Outcome {
+    if args.watch && args.part != Some(Part::Etcd) {
+        return Err(Problem::new("--watch repeats the part etcd only")
+            .next("durward doctor etcd --watch")
+            .into());
+    }
+    if let Some(namespace) = &args.namespace {
+        return pod::run(args, namespace);
+    }
     let in_pod = Path::new(FILE_IN_POD);
     let path = args.config.as_deref().or_else(|| in_pod.exists().then_some(in_pod));
     let file = path.map(|path| File::load(path, Purpose::Guards)).transpose()?;
@@ -128,6 +147,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     runtime()?.block_on(async {
         match args.part {
+            Some(part) if args.watch => watch(args, part, file.as_ref()).await,
             Some(part) => one(args, part, file.as_ref()).await,
             None => all(args, file.as_ref()).await,
         }
@@ -138,6 +158,21 @@ async fn one(args: &Args, part: Part, file: Option<&File>) -> Outcome {
     let report = examine(args, part, file).await?;
     output::report(args.output, &report, Report::text)?;
     Ok(exit(&[(part.name(), report)]))
+}
+
+/// Repeats a part until the process ends, and prints each report that differs from the one before.
+async fn watch(args: &Args, part: Part, file: Option<&File>) -> Outcome {
+    let mut before = None;
+    loop {
+        let report = examine(args, part, file).await.unwrap_or_else(Report::failed);
+        let text = report.text(Style::stdout());
+        if before.as_ref() != Some(&text) {
+            output::note(format!("--- {}", time::format(SystemTime::now())));
+            output::report(args.output, &report, Report::text)?;
+            before = Some(text);
+        }
+        tokio::time::sleep(WATCH_INTERVAL).await;
+    }
 }
 
 async fn all(args: &Args, file: Option<&File>) -> Outcome {

@@ -6,25 +6,30 @@ mod text;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use cluster::fleet::LOCAL;
+use config::Labels;
 use console::exit::{Exit, Outcome, Stop};
-use console::output::Format;
 use console::output::{self, ProgressLine, Style};
 use guards::deletion::{DeletionSubject, Impact as Found, Progress};
 
 use crate::args::ClusterArgs;
 use crate::clients::fleet::{self, SubjectArg, SubjectArgs};
 use crate::clients::runtime;
+use text::Detail;
 
 /// `impact`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Object to delete; with --all a kind, or nothing
-    #[arg(value_name = "ns/NAME|crd/NAME")]
+    #[arg(value_name = "KIND/NAME|KIND NAME")]
     pub(crate) targets: Vec<SubjectArg>,
     /// All namespaces and CRDs, or all objects of the given kind
     #[arg(long)]
     pub(crate) all: bool,
+    /// Objects with these labels, for example app=web
+    #[arg(long, short = 'l', value_name = "SELECTOR", conflicts_with = "all")]
+    pub(crate) selector: Option<Labels>,
     /// Configuration file [default: detect the fleet]
     #[arg(long, short, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -32,7 +37,23 @@ pub(crate) struct Args {
     pub(crate) cluster: ClusterArgs,
     /// Output format
     #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
-    pub(crate) output: Format,
+    pub(crate) output: ImpactFormat,
+}
+
+/// The format of the result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum ImpactFormat {
+    /// Text
+    #[default]
+    Text,
+    /// Text with a line for each cluster
+    Wide,
+    /// Only the names of objects that could not be deleted
+    Name,
+    /// JSON
+    Json,
+    /// YAML
+    Yaml,
 }
 
 /// Timeout of one object in the whole fleet: about that of a review, so that a slow cluster has as much time as in a review.
@@ -48,7 +69,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
 }
 
 fn show(args: &Args) -> Outcome {
-    let subjects = SubjectArgs::new(&args.targets, args.all)?;
+    let selector = args.selector.as_ref().map(|Labels(selector)| selector);
+    let subjects = SubjectArgs::new(&args.targets, args.all, selector)?;
     runtime()?.block_on(async {
         let context = fleet::open(args.config.as_deref(), &args.cluster).await?;
         let subjects = subjects.subjects(&context).await?;
@@ -65,18 +87,21 @@ fn show(args: &Args) -> Outcome {
             if impact.exists == Some(false) {
                 problems.push(fleet::missing(context.clients.reader.as_ref(), subject).await);
             }
-            if args.output == Format::Text {
-                output::print(&text::format_impact(
-                    &impact,
-                    subjects.len() > 1,
-                    context.local_name(),
-                    style,
-                ))?;
+            let is_one_of_many = subjects.len() > 1;
+            let format = |detail| text::format_impact(&impact, detail, context.local_name(), style);
+            match args.output {
+                ImpactFormat::Text if is_one_of_many => output::print(&format(Detail::OneOfMany))?,
+                ImpactFormat::Text => output::print(&format(Detail::Alone))?,
+                ImpactFormat::Wide => output::print(&format(Detail::Wide))?,
+                ImpactFormat::Name if impact.verdict != "allow" => output::print(&text::name(&impact))?,
+                ImpactFormat::Name | ImpactFormat::Json | ImpactFormat::Yaml => {}
             }
             found.push(impact);
         }
-        if args.output != Format::Text {
-            output::report(args.output, &found, |_, _| String::new())?;
+        match args.output {
+            ImpactFormat::Json => output::json(&found)?,
+            ImpactFormat::Yaml => output::data(&output::yaml(&found)?)?,
+            ImpactFormat::Text | ImpactFormat::Wide | ImpactFormat::Name => {}
         }
         if !problems.is_empty() {
             return Err(problems.into());

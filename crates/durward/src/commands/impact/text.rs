@@ -8,20 +8,35 @@ use guards::deletion::{ClusterImpact, Impact, UsageState};
 /// The number of empty clusters that are named.
 const NAMED: usize = 12;
 
-/// Formats one object. Among several objects, one that can be deleted takes one line. `here` is the name of the local cluster.
-pub(super) fn format_impact<'i>(
-    impact: &'i Impact,
-    is_one_of_many: bool,
-    here: &'i str,
-    style: Style,
-) -> String {
+/// How much of an impact is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Detail {
+    /// Empty clusters in one line.
+    Alone,
+    /// As `Alone`, but an object that can be deleted takes one line.
+    OneOfMany,
+    /// A line for each cluster.
+    Wide,
+}
+
+/// Returns the name of the object as `kubectl get -o name` prints it.
+pub(super) fn name(impact: &Impact) -> String {
+    let kind = match impact.kind {
+        "Namespace" => "namespace",
+        _ => "customresourcedefinition.apiextensions.k8s.io",
+    };
+    format!("{kind}/{}\n", impact.name)
+}
+
+/// Formats one object. `here` is the name of the local cluster.
+pub(super) fn format_impact<'i>(impact: &'i Impact, detail: Detail, here: &'i str, style: Style) -> String {
     let mut out = headline(impact, here, style);
     // The local cluster is first. A member cluster can have any name.
     let called = |at, reached: &'i ClusterImpact| if at == 0 { here } else { reached.cluster.as_str() };
     let all = impact.clusters.iter().enumerate().map(|(at, reached)| (called(at, reached), reached));
     let (empty, mut notable): (Vec<_>, Vec<_>) =
-        all.partition(|(_, reached)| reached.state == UsageState::Empty);
-    if is_one_of_many && impact.verdict == "allow" && notable.is_empty() {
+        all.partition(|(_, reached)| detail != Detail::Wide && reached.state == UsageState::Empty);
+    if detail == Detail::OneOfMany && impact.verdict == "allow" && notable.is_empty() {
         return out;
     }
     let width = notable.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);

@@ -31,7 +31,7 @@ use recorder::Recorder;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Object to record a deletion of [default: all namespaces and CRDs]
-    #[arg(value_name = "ns/NAME|crd/NAME")]
+    #[arg(value_name = "KIND/NAME")]
     pub(crate) targets: Vec<SubjectArg>,
     /// Output directory (must be empty or not exist)
     #[arg(long, value_name = "DIR")]
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let asked = if args.targets.is_empty() {
         SubjectArgs::everything()
     } else {
-        SubjectArgs::new(&args.targets, false)?
+        SubjectArgs::new(&args.targets, false, None)?
     };
     // The write at the end checks this again, after the work.
     if std::fs::read_dir(&args.out).is_ok_and(|mut entries| entries.next().is_some()) {
