@@ -50,5 +50,7 @@ pub use reply::encode;
 pub use request::{GroupVersionKind, GroupVersionResource, Operation, Request, User};
 pub use settle::{Mode, OnUnknown, SettlePolicy, Settled, settle};
 pub use text::one_line;
-pub use verdict::{Answer, Cause, PolicyEvaluation, PolicyOutcome, Ruling, SKIPPED, UNREVIEWED, Verdict};
+pub use verdict::{
+    Answer, Cause, OVERRIDE, PolicyEvaluation, PolicyOutcome, Ruling, SKIPPED, UNREVIEWED, Verdict,
+};
 pub use warnings::{Audit, Warnings};

@@ -4,7 +4,7 @@
 use crate::denial::Denial;
 use crate::glob::Glob;
 use crate::request::{Request, User};
-use crate::verdict::{Answer, Cause, PolicyEvaluation, Ruling, SKIPPED, UNREVIEWED, Verdict};
+use crate::verdict::{Answer, Cause, OVERRIDE, PolicyEvaluation, Ruling, SKIPPED, UNREVIEWED, Verdict};
 use crate::warnings::{Audit, Warnings};
 
 /// Whether denials are enforced.
@@ -94,6 +94,11 @@ impl Settled {
     /// Returns the reason why the guard doesn't review the request, if it doesn't.
     pub fn unreviewed(&self) -> Option<&str> {
         self.reason(UNREVIEWED)
+    }
+
+    /// Returns whether the annotations of an override allowed the request.
+    pub fn is_overridden(&self) -> bool {
+        self.reason(OVERRIDE).is_some()
     }
 
     fn reason(&self, annotation: &str) -> Option<&str> {

@@ -13,6 +13,9 @@ pub const SKIPPED: &str = "left-as-it-is";
 /// Audit annotation of a request that a guard allowed because it is off, or has no rule for it. The value is the reason.
 pub const UNREVIEWED: &str = "unreviewed";
 
+/// Audit annotation of a request that the annotations of an override allowed. The value is the expiry and the reason.
+pub const OVERRIDE: &str = "override";
+
 /// The result of a guard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {

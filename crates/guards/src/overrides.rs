@@ -149,7 +149,7 @@ pub(crate) fn judge(
     match value(BREAK_GLASS) {
         Some(value) if value != name => wrong.push(format!("break-glass is {value:?}, expected {name:?}")),
         Some(_) => wrong.push(format!(
-            "break-glass has no effect, because the caller lacks the verb break-glass on guards.durward.dev/{guard}, or because the request does not contain the object"
+            "break-glass has no effect: the caller lacks the verb break-glass on guards.durward.dev/{guard}"
         )),
         None => {}
     }
@@ -364,7 +364,8 @@ mod tests {
 
     #[test]
     fn the_break_glass_annotation_never_counts_in_a_review() {
-        let needs = "break-glass has no effect, because the caller lacks the verb break-glass on guards.durward.dev/deletion, or because the request does not contain the object";
+        let needs =
+            "break-glass has no effect: the caller lacks the verb break-glass on guards.durward.dev/deletion";
         for allowed in [Overrides::Annotation, Overrides::Permission] {
             assert_eq!(judged(allowed, &[(BREAK_GLASS, "shop")]), Override::Invalid(needs.to_owned()));
             let other = "break-glass is \"x\", expected \"shop\"".to_owned();

@@ -95,6 +95,7 @@ struct GuardFamilies {
     unknown: Family<Labels<2>, Counter>,
     would_deny: Family<Labels<1>, Counter>,
     unreviewed: Family<Labels<1>, Counter>,
+    overrides: Family<Labels<1>, Counter>,
     panics: Family<Labels<1>, Counter>,
     deadlines: Family<Labels<1>, Counter>,
     abandoned: Family<Labels<1>, Counter>,
@@ -119,6 +120,7 @@ pub(crate) struct GuardMetrics {
     unknown: Family<Labels<2>, Counter>,
     would_deny: Counter,
     unreviewed: Counter,
+    overrides: Counter,
     pub(crate) panics: Counter,
     pub(crate) deadlines: Counter,
     pub(crate) abandoned: Counter,
@@ -193,6 +195,7 @@ impl Metrics {
             unknown: families.unknown.clone(),
             would_deny: families.would_deny.get_or_create_owned(&label),
             unreviewed: families.unreviewed.get_or_create_owned(&label),
+            overrides: families.overrides.get_or_create_owned(&label),
             panics: families.panics.get_or_create_owned(&label),
             deadlines: families.deadlines.get_or_create_owned(&label),
             abandoned: families.abandoned.get_or_create_owned(&label),
@@ -335,6 +338,7 @@ impl GuardFamilies {
             unknown: Family::default(),
             would_deny: Family::default(),
             unreviewed: Family::default(),
+            overrides: Family::default(),
             panics: Family::default(),
             deadlines: Family::default(),
             abandoned: Family::default(),
@@ -370,6 +374,8 @@ impl GuardFamilies {
         registry.add("would_deny", &[GUARD], help, families.would_deny.clone());
         let help = "Requests that were allowed because the guard is off, or has no rule for them";
         registry.add("unreviewed", &[GUARD], help, families.unreviewed.clone());
+        let help = "Requests that were allowed because of the annotations of an override";
+        registry.add("overrides", &[GUARD], help, families.overrides.clone());
         let help = "Panics of a guard; the verdict is unknown";
         registry.add("guard_panics", &[GUARD], help, families.panics.clone());
         let help = "Requests that a guard did not answer in time; the verdict is unknown";
@@ -415,6 +421,9 @@ impl GuardMetrics {
         }
         if settled.unreviewed().is_some() {
             self.unreviewed.inc();
+        }
+        if settled.is_overridden() {
+            self.overrides.inc();
         }
         let Some(evaluation) = &settled.evaluation else { return };
         self.evaluation.observe(evaluation.time.as_secs_f64());

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use admission::text::one_line;
-use admission::{Cause, Denial, DenialCause, Ruling};
+use admission::{Cause, Denial, DenialCause, OVERRIDE, Ruling};
 
-use super::config::{ApiGroups, Config};
+use super::config::Config;
 use super::facts::ClusterFacts;
 use super::findings::{ObjectCount, Reason, UsageState};
 use super::karmada::KarmadaPart;
@@ -463,7 +463,7 @@ pub(super) fn overridden(target: &Target, reason: &str, until: &str) -> Ruling {
     let text = target.text();
     let warning =
         format!("{PREFIX}{text} is deleted without a check: override until {until}, reason: {reason}");
-    Ruling::allow().warn(warning).audit("override", format!("until {until}: {reason}"))
+    Ruling::allow().warn(warning).audit(OVERRIDE, format!("until {until}: {reason}"))
 }
 
 /// Returns the denial for a part of Karmada that the fleet needs. It offers no override: the loss is too large.
@@ -506,8 +506,7 @@ pub(super) fn unreadable_group(config: &Config, target: &Target, now: SystemTime
     let why = format!("API group {group} is not in guards.deletion.crds.apiGroups");
     let message = Message::new(&format!("{}: {why}", cannot_tell(target)));
     let message = ignored_override(message, &target.find_override(config.overrides, now)).admin(&format!(
-        "set crds: {{apiGroups: [{groups}]}} ({:?} is all groups), then apply what `durward manifests` prints",
-        ApiGroups::ALL
+        "add it to values.yaml, then helm upgrade; without the chart, apply what `durward manifests` prints: crds: {{apiGroups: [{groups}]}}"
     ));
     let message = overriding(config.overrides, target, message, now);
     let causes = vec![denial_cause(Reason::Unknown, why.clone(), FLEET_FIELD)];

@@ -9,7 +9,7 @@ mod texts;
 
 use std::time::SystemTime;
 
-use admission::{Cause, Code, Denial, DenialCause, Ruling, Verdict, one_line};
+use admission::{Cause, Code, Denial, DenialCause, OVERRIDE, Ruling, Verdict, one_line};
 
 use super::config::Config;
 use super::decide::{Allowed, Conclusion, Outcome, Reason, UnknownCause, Warning};
@@ -17,9 +17,10 @@ use super::input::Input;
 use super::overrides::{self, Override};
 use super::pod::Pod;
 use super::removal::{Removal, RemovalKind};
-use super::table::{MemberState, Row, Table};
+use super::table::{MemberState, Row, TOO_FEW_ANSWERS, Table};
 use crate::exempt;
 use crate::message::Message;
+use cluster::cause;
 
 pub(super) use members::{health, role, state_name};
 pub(super) use texts::{change, note};
@@ -62,7 +63,7 @@ pub(super) enum ReasonCode {
     /// The deletion of another pod of the etcd cluster was allowed a moment ago.
     Reserved,
     /// The owner does not create the pod again, and the other members would keep counting this member.
-    /// Example: cannot delete pod db/etcd-1: its owner does not create its pod again, and the other member would be 1 of 2 forever
+    /// Example: cannot delete pod db/etcd-1: its owner does not create its pod again, and etcd lists 2 members: remove the member first
     ScaledAway,
     /// One or two members vote, and more may be expected.
     /// Example: cannot delete pod db/etcd-1: only 2 members vote, and the expected number of members is not configured
@@ -224,7 +225,13 @@ impl Messages<'_> {
         let (code, summary) = if is_unreserved {
             (ReasonCode::NotReserved, format!("{}: {why}", removal.denied_effect(" safely")))
         } else {
-            (ReasonCode::Unknown, unknown_summary(removal, &of_users))
+            let unreached = members::unreached(self.table).filter(|_| is_unanswered(&of_users));
+            let retries = if removal.kind == RemovalKind::Evict { "; drain retries" } else { "" };
+            let summary = match unreached {
+                Some(why) => format!("cannot check etcd quorum for {}: {why}{retries}", removal.full_name()),
+                None => unknown_summary(removal, &of_users),
+            };
+            (ReasonCode::Unknown, summary)
         };
         let denial = self.denial(code, &why, &summary, &of_users);
         self.audited(Ruling::new(Verdict::Unknown(of_users)).refuse_with(denial))
@@ -277,6 +284,13 @@ fn denial(kind: RemovalKind, message: &Message, mut causes: Vec<DenialCause>) ->
     }
 }
 
+/// Whether the first cause is that members did not answer.
+fn is_unanswered(causes: &[Cause]) -> bool {
+    causes.first().is_some_and(|why| {
+        matches!(why.code, cause::TIMEOUT | cause::UNREACHABLE) || why.text == TOO_FEW_ANSWERS
+    })
+}
+
 /// Returns the first line about the first cause. The others are in the details.
 fn unknown_summary(removal: &Removal, causes: &[Cause]) -> String {
     let first = causes.first().map_or_else(String::new, Cause::brief);
@@ -308,5 +322,5 @@ fn unknown_removal(config: &Config, removal: &Removal, causes: Vec<Cause>, now: 
 /// Returns the ruling for an object with an active override.
 pub(super) fn overridden(what: &str, reason: &str, until: &str) -> Ruling {
     let warning = texts::overridden(what, reason, until);
-    Ruling::allow().warn(warning).audit("override", format!("until {until}: {reason}"))
+    Ruling::allow().warn(warning).audit(OVERRIDE, format!("until {until}: {reason}"))
 }

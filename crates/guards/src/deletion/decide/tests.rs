@@ -77,7 +77,7 @@ fn names_clusters_in_use_and_clusters_that_could_not_be_checked() {
         denial(&ruling).message,
         "namespace \"shop\" is still in use in 2 of 4 member clusters: m1, m4; 1 cluster could not be checked\n  \
          m1: 3 pods (web-0, web-1, web-2), 1 PVC (data-web-0)\n  m4: 1 pod (cart-0)\n  m5: no answer in 1.5 s\n\
-         Next: delete them there and retry. Full list: kubectl delete ns shop --dry-run=server\n\
+         Next: delete them there and retry. Full list: kubectl durward impact ns/shop\n\
          Override, then delete again: kubectl annotate ns shop durward.dev/delete-anyway=shop durward.dev/delete-reason='<reason>' durward.dev/delete-until=2026-11-21T12:00:00Z"
     );
     assert!(matches!(ruling.verdict, Verdict::Deny(_)));
@@ -283,7 +283,7 @@ fn a_message_without_a_fleet_names_no_cluster() {
     let message = |findings| denial(&close(&alone, &namespace("shop"), &facts(findings))).message.clone();
     assert_eq!(
         message(in_use(&["a"])),
-        "namespace \"shop\" is still in use: 1 pod (a)\nNext: delete it and retry. Full list: kubectl delete ns shop --dry-run=server\n\
+        "namespace \"shop\" is still in use: 1 pod (a)\nNext: delete it and retry. Full list: kubectl durward impact ns/shop\n\
          Override, then delete again: kubectl annotate ns shop durward.dev/delete-anyway=shop durward.dev/delete-reason='<reason>' durward.dev/delete-until=2026-11-21T12:00:00Z"
     );
     assert_eq!(

@@ -8,6 +8,7 @@ use super::super::config::Config;
 use super::super::facts::ClusterFacts;
 use super::super::summary::FleetSummary;
 use super::super::target::{DeletionKind, Target};
+use crate::overrides::PLACEHOLDER;
 use cluster::cause;
 
 /// The lines of a denial below its details.
@@ -55,6 +56,9 @@ impl Remedy {
     }
 }
 
+/// Clusters in a command at most. With more, the reader chooses.
+const MAX_NAMED: usize = 12;
+
 /// Returns why a cluster could not be checked, in a few words.
 pub(super) fn phrase(code: &str) -> &'static str {
     match code {
@@ -93,8 +97,7 @@ pub(super) fn for_in_use(target: &Target, summary: &FleetSummary<'_>) -> Steps {
         (DeletionKind::Namespace, _) => "them",
         (DeletionKind::Crd, _) => "the objects",
     };
-    let list =
-        format!(". Full list: kubectl delete {} {} --dry-run=server", target.kind.short_name(), target.name);
+    let list = format!(". Full list: kubectl durward impact {}/{}", target.kind.short_name(), target.name);
     let list = if target.dry_run { "" } else { &list };
     Steps { next: Some(format!("delete {them}{there} and retry{list}")), ..Steps::default() }
 }
@@ -153,7 +156,7 @@ pub(super) fn for_unknown(
         _ => None,
     };
     let next = if let [first, others @ ..] = waiting.as_slice() {
-        Some(wait(config, first, others.is_empty(), now))
+        Some(wait(config, first, others, now))
     } else if has(Remedy::Connect) {
         Some(format!("retry once: the {} may just have been deleted", target.kind.word()))
     } else if has(Remedy::Reduce) {
@@ -167,14 +170,19 @@ pub(super) fn for_unknown(
 }
 
 /// Returns what to do about clusters that do not answer.
-fn wait(config: &Config, first: &ClusterFacts, is_only: bool, now: SystemTime) -> String {
+fn wait(config: &Config, first: &ClusterFacts, others: &[&ClusterFacts], now: SystemTime) -> String {
     if !config.is_karmada() {
-        return if is_only { "retry when it answers" } else { "retry when they answer" }.to_owned();
-    }
-    if !is_only {
-        return "retry when they are Ready: kubectl get clusters".to_owned();
+        return if others.is_empty() { "retry when it answers" } else { "retry when they answer" }.to_owned();
     }
     let name = first.member.cluster.name();
+    if !others.is_empty() {
+        let names = others.iter().map(|one| one.member.cluster.name()).take(MAX_NAMED - 1);
+        let names = std::iter::once(name).chain(names).collect::<Vec<_>>().join(" ");
+        let names = if others.len() < MAX_NAMED { names.as_str() } else { "CLUSTER..." };
+        return format!(
+            "retry when they are Ready (kubectl get clusters). If they stay offline, acknowledge them (Karmada deletes the objects there when they return): kubectl durward acknowledge {names} --reason '{PLACEHOLDER}' --for 7d"
+        );
+    }
     let arguments = acknowledge::arguments(&first.member, now);
     format!(
         "retry when {name} is Ready (kubectl get cluster {name}). If it stays offline, acknowledge it (Karmada deletes the objects there when it returns): kubectl annotate {arguments}"
@@ -264,7 +272,7 @@ mod tests {
     #[test]
     fn has_one_step_for_the_caller_and_one_for_the_administrator() {
         let (timeout, credentials) = (&[cause::TIMEOUT][..], &[cause::CREDENTIALS][..]);
-        let many = "retry when they are Ready: kubectl get clusters";
+        let many = "retry when they are Ready (kubectl get clusters). If they stay offline, acknowledge them (Karmada deletes the objects there when they return): kubectl durward acknowledge m m --reason '<reason>' --for 7d";
         assert_eq!(text(KARMADA, &[timeout, timeout], None), format!("{many} | "));
         assert_eq!(text(KARMADA, &[timeout, credentials, timeout], None), format!("{many}{DOCTOR}"));
         assert!(text(KARMADA, &[&[cause::GARBAGE, cause::FORBIDDEN]], None).contains("--only members"));

@@ -67,6 +67,22 @@ fn problem(row: &Row) -> String {
     }
 }
 
+/// Returns which members did not answer: `Durward reached 1 of 3 members; etcd-0, etcd-2: no answer in 1.0 s`.
+pub(super) fn unreached(table: &Table) -> Option<String> {
+    let with_pod = table.rows.iter().filter(|row| row.state != MemberState::NoPod);
+    let (silent, answering): (Vec<&Row>, Vec<&Row>) =
+        with_pod.partition(|row| matches!(row.state, MemberState::NoResponse(_)));
+    let Some(MemberState::NoResponse(why)) = silent.first().map(|row| &row.state) else { return None };
+    let names: Vec<&str> = silent.iter().map(|row| row.name.as_str()).collect();
+    let all = silent.len() + answering.len();
+    Some(format!(
+        "Durward reached {} of {all} members; {}: {}",
+        answering.len(),
+        names.join(", "),
+        why.reason()
+    ))
+}
+
 /// Returns the state of a member for programs.
 pub(in super::super) fn state_name(state: &MemberState) -> &'static str {
     match state {

@@ -11,8 +11,7 @@ use crate::message::Message;
 use cluster::cause;
 
 /// Grants Durward the permissions of its guards.
-const PERMIT: &str =
-    "grant the permission: durward manifests -c durward.yaml --only rbac | kubectl apply -f -";
+const PERMIT: &str = "grant the permission: helm upgrade, or without the chart: durward manifests -c durward.yaml --only rbac | kubectl apply -f -";
 
 /// A note on flags of etcdctl for etcd clusters with TLS.
 const WITH_TLS: &str = "(with TLS, add --cacert, --cert, --key)";
@@ -22,8 +21,11 @@ pub(super) fn add_for_cause(message: Message, config: &Config, why: &Cause) -> M
     if why.code == cause::FORBIDDEN {
         return message.admin(PERMIT);
     }
-    let command = config.common_config.doctor("etcd");
-    message.next("retry").admin(&format!("print the fix: {command}"))
+    message.next("retry").admin(&print_the_fix(config))
+}
+
+fn print_the_fix(config: &Config) -> String {
+    format!("print the fix: {}", config.common_config.doctor("etcd"))
 }
 
 /// Adds the next step after a denial for this reason. It is about the first cause only; the others rarely need another step.
@@ -68,7 +70,10 @@ pub(super) fn add(
                 Some(why) if why.code == cause::MIXED_CLUSTERS => message
                     .next("if the pod does not belong to this etcd cluster, override")
                     .admin("give each etcd cluster its own entry in guards.etcd.clusters"),
-                Some(why) => add_for_cause(message, input.config, why),
+                Some(why) => match unreached(input, table).filter(|_| super::is_unanswered(causes)) {
+                    Some(check) => message.next(&check).admin(&print_the_fix(input.config)),
+                    None => add_for_cause(message, input.config, why),
+                },
                 None => message.next("retry"),
             }
         }
@@ -88,6 +93,17 @@ fn hidden_leader(input: Input<'_>, table: &Table) -> Option<String> {
         return None;
     }
     Some(format!("it may be the leader; {}", transfer_by_hand(input)))
+}
+
+/// Returns how to find out whether members that did not answer Durward are healthy.
+fn unreached(input: Input<'_>, table: &Table) -> Option<String> {
+    let is_silent = |row: &&Row| matches!(row.state, MemberState::NoResponse(_));
+    let first = table.rows.iter().find(is_silent)?;
+    let from = table.rows.iter().find(|row| row.answers() && !row.uid.is_empty()).unwrap_or(first);
+    let exec = exec(input, &from.name);
+    Some(format!(
+        "retry; if the members are healthy {WITH_TLS}, check the NetworkPolicy to their client port: {exec} endpoint health --cluster"
+    ))
 }
 
 /// Returns the commands that transfer leadership.

@@ -6,7 +6,7 @@ use super::super::decide::{Allowed, Concern, Reason, UnknownCause, Warning};
 use super::super::facts::Leaving;
 use super::super::overrides::DELETE_ANYWAY;
 use super::super::removal::Removal;
-use super::super::table::{MembershipChange, Note, Problem, Table};
+use super::super::table::{MembershipChange, Note, Problem, TOO_FEW_ANSWERS, Table};
 use super::{PREFIX, ReasonCode};
 use cluster::cause;
 
@@ -91,8 +91,10 @@ pub(super) fn reason(removal: &Removal, cluster: &str, reason: &Reason) -> Strin
         Reason::ScaledAway { voters: 1 } => {
             "it is the only member, and its owner does not create its pod again"
         }
-        Reason::ScaledAway { .. } => {
-            "its owner does not create its pod again, and the other member would be 1 of 2 forever"
+        Reason::ScaledAway { voters } => {
+            return format!(
+                "its owner does not create its pod again, and etcd lists {voters} members: remove the member first"
+            );
         }
         Reason::LastCopy => "it is the only member, and its data is lost with the pod",
         Reason::LeaderForbidden => {
@@ -254,7 +256,7 @@ pub(in super::super) fn note(note: &Note) -> String {
 pub(super) fn problem<'p>(problem: &'p Problem, text: impl FnOnce(&'p Cause) -> &'p str) -> String {
     let fixed = match problem {
         Problem::SplitClusters => "the pods belong to several etcd clusters, none has a majority",
-        Problem::TooFewAnswers => "too few pods answer to identify the etcd cluster",
+        Problem::TooFewAnswers => TOO_FEW_ANSWERS,
         Problem::UnknownList => "the member list is unknown",
         Problem::DuplicateId => "another pod reports the same member ID",
         Problem::Corruption => "a CORRUPT alarm names no member",

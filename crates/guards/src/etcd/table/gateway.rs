@@ -7,7 +7,7 @@ use admission::Cause;
 use super::super::facts::{Answers, Facts, MemberView, PodFacts};
 use super::alarms::{self, Alarms};
 use super::responses::{self, ClusterIdConsensus, Responses, is_voter, votes};
-use super::{MAX_LAG, MemberState, MembershipChange, Problem, Row, Table};
+use super::{MAX_LAG, MemberState, MembershipChange, Problem, Row, TOO_FEW_ANSWERS, Table};
 use cluster::cause;
 use cluster::etcd::{Id, MemberList, Read};
 
@@ -159,10 +159,7 @@ impl<'f> Gateway<'f> {
         Table {
             cluster: self.facts.cluster.clone(),
             voters: match &self.list {
-                Ok(_) if !has_majority => {
-                    let text = "too few pods answer to identify the etcd cluster";
-                    Err(Cause::new(cause::UNCLEAR, text))
-                }
+                Ok(_) if !has_majority => Err(Cause::new(cause::UNCLEAR, TOO_FEW_ANSWERS)),
                 Ok(list) => Ok(responses::voters(list)),
                 Err(why) => Err(why.clone()),
             },

@@ -29,6 +29,9 @@ use gateway::Gateway;
 
 pub(super) use problems::{MembershipChange, Note, Problem};
 
+/// Why it is not known whose member list it is.
+pub(super) const TOO_FEW_ANSWERS: &str = "too few pods answer to identify the etcd cluster";
+
 /// The state of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum MemberState {
