@@ -44,6 +44,7 @@ const SCRATCH: &[&str] = &[
     "abuse::server::",
     "deletion::configuration::only",
     "deletion::replicas::",
+    "events::",
     "installation::",
     "opt_in::a_new_namespace",
     "options::",

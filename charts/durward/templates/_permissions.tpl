@@ -120,9 +120,13 @@ compares both for the configurations in ci/.
 {{- $cluster := list -}}
 {{- $within := dict $home list -}}
 {{- $guards := include "durward.calledGuards" . | fromJson -}}
+{{- /* Events about cluster-wide objects are in the namespace default. */ -}}
+{{- $events := list -}}
+{{- if ne (toString .events) "false" }}{{ $events = list (include "durward.rule" (list "events.k8s.io" "events" (list "create")) | fromJson) }}{{ end -}}
 
 {{- if hasKey $guards "deletion" -}}
 {{- $deletion := $guards.deletion -}}
+{{- $_ := set $within "default" (concat (get $within "default" | default list) $events) -}}
 {{- $fleet := $deletion.fleet | default "none" -}}
 {{- $cluster = concat $cluster (include "durward.rules.deletion" $deletion | fromJsonArray) -}}
 {{- if and (kindIs "map" $fleet) (hasKey $fleet "secrets") -}}
@@ -140,7 +144,7 @@ compares both for the configurations in ci/.
 {{- $cluster = append $cluster (include "durward.rule" (list "" "namespaces" (ternary (list "get" "list") (list "get") $isSelected)) | fromJson) -}}
 {{- $cluster = append $cluster (include "durward.rule" (list "" "nodes" (list "get")) | fromJson) -}}
 {{- range . -}}
-{{- $rules := include "durward.rules.etcdCluster" (list . ($etcd.protectStatefulSets | default false)) | fromJsonArray -}}
+{{- $rules := concat (include "durward.rules.etcdCluster" (list . ($etcd.protectStatefulSets | default false)) | fromJsonArray) $events -}}
 {{- if .namespaceSelector -}}
 {{- $cluster = concat $cluster $rules -}}
 {{- else -}}

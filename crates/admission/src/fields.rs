@@ -200,6 +200,11 @@ impl<'a> Object<'a> {
         self.own(OWN.len() + field.into())
     }
 
+    /// Returns `metadata.uid`. An object that is being created has none.
+    pub fn uid(&self) -> Option<Cow<'a, str>> {
+        self.own(OWN_UID).and_then(Raw::text).filter(|uid| !uid.is_empty())
+    }
+
     pub(crate) fn own(&self, index: usize) -> Option<Raw<'a>> {
         let span = self.fields.get(index)?;
         self.raw.part(span.start as usize..span.end as usize)

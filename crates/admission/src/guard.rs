@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::fields::Fields;
 use crate::request::Request;
-use crate::settle::SettlePolicy;
+use crate::settle::{SettlePolicy, Settled};
 use crate::verdict::Ruling;
 
 /// A future that can cross threads, boxed because guards are called through `dyn`.
@@ -30,4 +30,7 @@ pub trait Guard: Send + Sync {
 
     /// Reviews one request before `deadline`. Data that cannot be read in time is Unknown. Dropping the future must be safe.
     fn review<'a>(&'a self, request: &'a Request<'a>, deadline: Instant) -> BoxFuture<'a, Ruling>;
+
+    /// Takes note of the answer to a request. It must not wait, because the answer is sent after it returns.
+    fn answered(&self, _request: &Request<'_>, _settled: &Settled) {}
 }

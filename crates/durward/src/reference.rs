@@ -251,7 +251,7 @@ fn reference_of_the_permissions() {
     let mut out = "`durward manifests --only rbac,members` prints these permissions as roles for your configuration.\n\n".to_owned();
     for (guard, title, yaml) in SAMPLES {
         let file = configuration(yaml);
-        let permissions = file.guard(guard).unwrap().configured.permissions();
+        let permissions = permissions::of_guard(&file, file.guard(guard).unwrap());
         let _ = write!(out, "## {title}\n\n```yaml\nguards:\n  {yaml}\n```\n\n{PERMISSIONS_HEAD}");
         let mut add = |place: &str, permission: &Permission| out.push_str(&permission_row(place, permission));
         permissions.own.iter().for_each(|permission| add("calling cluster", permission));

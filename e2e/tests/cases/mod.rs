@@ -20,6 +20,7 @@ mod environment;
 mod ephemeral_containers;
 mod etcd;
 mod etcd_node;
+mod events;
 mod files;
 mod fleet;
 mod harness;

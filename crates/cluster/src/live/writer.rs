@@ -1,10 +1,13 @@
-//! Writes Leases to the API server of a [`Live`] and sends leadership transfers to etcd members.
+//! Writes Leases and Events to the API server of a [`Live`] and sends leadership transfers to etcd members.
 
+use std::borrow::Cow;
 use std::time::Instant;
 
 use admission::{BoxFuture, Cause};
 use hyper::StatusCode;
+use k8s_openapi::api::events::v1::Event;
 use serde::Deserialize;
+use serde_json::Value;
 use tokio::time::timeout_at;
 
 use super::Live;
@@ -13,7 +16,13 @@ use super::etcd::Members;
 use super::failure::{refusal, short};
 use crate::etcd::{Endpoint, Id};
 use crate::writer::{Lease, StoredLease, TransferResult, WriteResult, Writer};
-use crate::{Address, ApiError, cause};
+use crate::{Address, ApiError, Resource, cause};
+
+const EVENTS: Resource = Resource {
+    group: Cow::Borrowed("events.k8s.io"),
+    version: Cow::Borrowed("v1"),
+    plural: Cow::Borrowed("events"),
+};
 
 /// A [`Writer`] that shares the connections and credentials of a [`Live`].
 #[derive(Clone)]
@@ -39,7 +48,8 @@ impl LiveWriter {
     /// Checks with dry-run requests whether the Lease can be created and updated. A conflict is not a failure.
     pub async fn can_write(&self, lease: &Lease, deadline: Instant) -> Result<(), Cause> {
         for is_new in [true, false] {
-            match self.send(lease, &StoredLease::default(), is_new, true, deadline).await {
+            let body = StoredLease::default().body(lease);
+            match self.send(lease.address(), &body, (is_new, true), deadline).await {
                 // These errors show that the request is permitted: the Lease exists already, has another version, or does not exist.
                 Ok(()) | Err(Failed { kind: Some(ApiError::Conflict | ApiError::Rejected), .. }) => {}
                 Err(Failed { kind: Some(ApiError::NotFound), .. }) if !is_new => {}
@@ -51,7 +61,7 @@ impl LiveWriter {
 
     async fn put(&self, lease: &Lease, stored: &StoredLease, deadline: Instant) -> WriteResult {
         let is_new = stored.version.is_none();
-        match self.send(lease, stored, is_new, false, deadline).await {
+        match self.send(lease.address(), &stored.body(lease), (is_new, false), deadline).await {
             Ok(()) => WriteResult::Written,
             // Another replica created or changed it.
             Err(Failed { kind: Some(ApiError::Conflict), .. }) => WriteResult::Conflict,
@@ -61,15 +71,31 @@ impl LiveWriter {
         }
     }
 
+    async fn create(&self, event: &Event, deadline: Instant) -> WriteResult {
+        let body = match serde_json::to_value(event) {
+            Ok(body) => body,
+            Err(error) => return WriteResult::Failed(Cause::new(cause::GARBAGE, error.to_string())),
+        };
+        let (namespace, name) = (event.metadata.namespace.as_deref(), event.metadata.name.as_deref());
+        let address = Address {
+            resource: &EVENTS,
+            namespace: namespace.unwrap_or_default(),
+            name: name.unwrap_or_default(),
+        };
+        match self.send(address, &body, (true, false), deadline).await {
+            Ok(()) => WriteResult::Written,
+            Err(Failed { kind: Some(ApiError::Conflict), .. }) => WriteResult::Conflict,
+            Err(Failed { why, .. }) => WriteResult::Failed(why),
+        }
+    }
+
     async fn send(
         &self,
-        lease: &Lease,
-        stored: &StoredLease,
-        is_new: bool,
-        is_dry_run: bool,
+        address: Address<'_>,
+        object: &Value,
+        (is_new, is_dry_run): (bool, bool),
         deadline: Instant,
     ) -> Result<(), Failed> {
-        let (address, object) = (lease.address(), stored.body(lease));
         let failed = |kind: Option<ApiError>, Cause { code, text, .. }: Cause| Failed {
             kind,
             why: short(Cause::new(code, format!("{address} could not be written: {text}"))),
@@ -80,7 +106,7 @@ impl LiveWriter {
             let text = "the deadline passed before the request was sent";
             return Err(failed(None, Cause::new(cause::TIMEOUT, text)));
         }
-        let (status, body) = timeout_at(limit, self.server.write(address, is_new, &object, is_dry_run))
+        let (status, body) = timeout_at(limit, self.server.write(address, is_new, object, is_dry_run))
             .await
             .map_err(|_| {
                 let (waited, server) =
@@ -135,5 +161,9 @@ impl Writer for LiveWriter {
         deadline: Instant,
     ) -> BoxFuture<'a, TransferResult> {
         Box::pin(self.members.transfer_leadership(leader, to, deadline.into()))
+    }
+
+    fn create_event<'a>(&'a self, event: &'a Event, deadline: Instant) -> BoxFuture<'a, WriteResult> {
+        Box::pin(self.create(event, deadline))
     }
 }

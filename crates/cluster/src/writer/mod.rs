@@ -1,4 +1,4 @@
-//! Changes that guards can make: Leases, and the leader of an etcd cluster.
+//! Changes that Durward makes beside its reviews: Leases, the leader of an etcd cluster, and Events.
 //!
 //! Only a live control plane has a writer. A guard without one reports the step that it would take. The writer retries nothing:
 //! after a timeout the outcome is unknown, and the guard decides.
@@ -8,12 +8,13 @@ mod lease;
 use std::time::Instant;
 
 use admission::{BoxFuture, Cause};
+use k8s_openapi::api::events::v1::Event;
 
 pub use lease::{Lease, Reservation, StoredLease};
 
 use crate::etcd::{Endpoint, Id};
 
-/// Changes Leases and the leader of an etcd cluster.
+/// Changes Leases and the leader of an etcd cluster, and creates Events.
 pub trait Writer: Send + Sync {
     /// Writes the Lease if it still has the version of `stored`. The request is a PUT with
     /// [`version`](StoredLease::version) as `metadata.resourceVersion`, or a POST if the Lease did not exist. The body is
@@ -33,14 +34,17 @@ pub trait Writer: Send + Sync {
         to: Id,
         deadline: Instant,
     ) -> BoxFuture<'a, TransferResult>;
+
+    /// Creates an Event. If one with its name exists, the result is [`WriteResult::Conflict`].
+    fn create_event<'a>(&'a self, event: &'a Event, deadline: Instant) -> BoxFuture<'a, WriteResult>;
 }
 
-/// The outcome of writing a Lease.
+/// The outcome of writing a Lease or an Event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WriteResult {
     /// The API server stored it.
     Written,
-    /// Another replica changed it first (409). Read it again.
+    /// Another replica changed or created it first (409).
     Conflict,
     /// The write failed, or its outcome is unknown (no answer in time).
     Failed(Cause),

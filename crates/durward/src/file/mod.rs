@@ -36,6 +36,8 @@ pub(crate) struct File {
     pub(crate) cluster: Cluster,
     /// `log`
     pub(crate) log: String,
+    /// `events`
+    pub(crate) events: bool,
     /// The guards that are on.
     pub(crate) guards: Vec<Guarded>,
     /// The namespace of Durward, which every guard ignores.
@@ -88,8 +90,8 @@ impl File {
         if !problems.is_empty() {
             return Err(problems);
         }
-        let Parts { server, cluster, log, guards, namespace } = parts;
-        Ok(Self { path: path.to_owned(), text, server, cluster, log, guards, namespace })
+        let Parts { server, cluster, log, events, guards, namespace } = parts;
+        Ok(Self { path: path.to_owned(), text, server, cluster, log, events, guards, namespace })
     }
 
     /// Returns the policies of the guard that evaluates some, if it is on.
@@ -129,6 +131,7 @@ struct Parts {
     server: ServerSection,
     cluster: Cluster,
     log: String,
+    events: bool,
     guards: Vec<Guarded>,
     namespace: String,
 }
@@ -163,6 +166,11 @@ fn read_root(section: &mut Section<'_>, within: &Within<'_>) -> Parts {
         Some(("info", LogFilter("info".to_owned()))),
     );
     let log = log.map(|filter| filter.0).unwrap_or_default();
+    let events = section.bool(
+        "events",
+        "One Event for each denied deletion and eviction, at most one for an object in five minutes. Guards deletion and etcd.",
+        true,
+    );
     let server = section.section(
         "server",
         "Addresses, certificate, webhook configurations and limits of the server.",
@@ -180,7 +188,7 @@ fn read_root(section: &mut Section<'_>, within: &Within<'_>) -> Parts {
             Some(format!("under guards: add {}", names.join(" or "))),
         );
     }
-    Parts { server, cluster, log, guards, namespace }
+    Parts { server, cluster, log, events, guards, namespace }
 }
 
 /// A valid log filter.

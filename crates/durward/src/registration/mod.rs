@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `names.rs` | the names of the objects |
 //! | `api_servers.rs` | the API servers that call the guards of a file |
-//! | `permissions.rs` | the permissions in Durward's own cluster |
+//! | `permissions.rs` | the permissions of guards, for Events, and in Durward's own cluster |
 //! | `entries.rs` | the webhook entries of an API server |
 //! | `targets.rs` | the webhook configurations that a file needs, with the clients of their API servers |
 //! | `api.rs` | requests |

@@ -1,13 +1,38 @@
-//! The permissions that Durward needs besides those of its guards. `durward manifests --only rbac` prints them.
+//! The permissions that Durward needs: those of its guards, those to create Events, and those for its own objects. `durward manifests --only rbac` prints them.
 
-use guards::{NativePolicy, Permission, WebhookType};
+use guards::{GuardedNamespaces, NativePolicy, Permission, Permissions, WebhookType};
 
 use super::names::{BINDING, POLICY, kind, plural};
 use super::secret::SECRET;
-use crate::file::{File, Manage};
+use crate::file::{File, Guarded, Manage};
 
 /// The API group of webhook configurations and native policies.
 pub(super) const GROUP: &str = "admissionregistration.k8s.io";
+
+/// The namespace of Events about cluster-wide objects.
+pub(crate) const EVENTS_OF_CLUSTER: &str = "default";
+
+/// Returns the permissions of a guard, and those to create Events about the objects that it protects.
+pub(crate) fn of_guard(file: &File, guard: &Guarded) -> Permissions {
+    let mut all = guard.configured.permissions();
+    if !file.events {
+        return all;
+    }
+    let create = Permission::on("events.k8s.io", "events", &["create"]);
+    for objects in guard.configured.requirements().guarded {
+        let namespace = match objects.namespaces {
+            GuardedNamespaces::None => EVENTS_OF_CLUSTER.to_owned(),
+            GuardedNamespaces::Named(namespace) => namespace,
+            GuardedNamespaces::Labeled(_) => {
+                all.own.extend((!all.own.contains(&create)).then(|| create.clone()));
+                continue;
+            }
+        };
+        let pair = (namespace, create.clone());
+        all.namespaced.extend((!all.namespaced.contains(&pair)).then_some(pair));
+    }
+    all
+}
 
 /// Returns the permissions in Durward's namespace of the cluster where it runs.
 pub(crate) fn in_home(file: &File) -> Vec<Permission> {

@@ -1,5 +1,6 @@
 //! The server as a process: its assembly, reloads of the configuration, and the tasks beside the reviews.
 
+pub(crate) mod events;
 pub(crate) mod expiry;
 pub(crate) mod log;
 pub(crate) mod member_health;

@@ -14,21 +14,28 @@ use server::{
 use crate::args::ServerArgs;
 use crate::clients::control_planes::ControlPlanes;
 use crate::file::{File, ServerSection};
+use crate::run::events::{EventQueue, GuardEvents};
 use crate::run::unreviewed::{Covered, TurnedOff};
 
-/// Builds the plan of a file.
+/// Builds the plan of a file. Denials go to `events` if the file has them on.
 pub(crate) fn plan(
     file: &File,
     generation: u64,
     control_planes: &ControlPlanes,
     metrics: &Metrics,
+    events: Option<&EventQueue>,
 ) -> Result<Plan, Problem> {
-    let guards = guards(file, control_planes)?;
+    let guards = guards(file, control_planes, events)?;
     Plan::new(generation, guards, metrics).map_err(|error| Problem::new(error.to_string()))
 }
 
 /// Builds the guards of a file, and answers for those that are off. Starts the watches, which outlive a plan.
-pub(super) fn guards(file: &File, control_planes: &ControlPlanes) -> Result<Vec<Arc<dyn Guard>>, Problem> {
+pub(super) fn guards(
+    file: &File,
+    control_planes: &ControlPlanes,
+    events: Option<&EventQueue>,
+) -> Result<Vec<Arc<dyn Guard>>, Problem> {
+    let events = events.filter(|_| file.events);
     let mut guards: Vec<Arc<dyn Guard>> = Vec::new();
     for kind in GUARD_KINDS {
         let Some(guard) = file.guard(kind.name()) else {
@@ -41,7 +48,9 @@ pub(super) fn guards(file: &File, control_planes: &ControlPlanes) -> Result<Vec<
         for built in guard.configured.build(&clients) {
             let mut entries = guard.configured.webhooks();
             entries.retain(|entry| entry.guard.unwrap_or(kind.name()) == built.name());
-            guards.push(Arc::new(Covered::new(built, entries)));
+            let events =
+                events.and_then(|queue| GuardEvents::new(queue, guard.configured.as_ref(), &clients));
+            guards.push(Arc::new(Covered::new(built, entries, events)));
         }
     }
     Ok(guards)

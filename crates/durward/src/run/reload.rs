@@ -22,6 +22,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::clients::control_planes::ControlPlanes;
 use crate::file::{Cluster, File, Manage, Purpose, ServerSection, read_text};
 use crate::registration::webhooks::WebhookManager;
+use crate::run::events::EventQueue;
 use crate::run::log;
 use crate::run::plan::plan;
 use crate::run::policies::PolicyReport;
@@ -42,6 +43,7 @@ pub(crate) struct Reload {
     cell: PlanCell,
     control_planes: Arc<ControlPlanes>,
     webhooks: Option<WebhookManager>,
+    events: Option<EventQueue>,
     log: Option<Handle>,
     metrics: Metrics,
     check: Check,
@@ -97,7 +99,7 @@ impl Reload {
         let policies = PolicyReport::new(checks, &metrics);
         policies.publish(&file);
         let started = (file.server.clone(), file.cluster.clone());
-        let (generation, webhooks, log) = (1, None, None);
+        let (generation, webhooks, events, log) = (1, None, None, None);
         Self {
             file,
             rejected: None,
@@ -107,6 +109,7 @@ impl Reload {
             cell,
             control_planes,
             webhooks,
+            events,
             log,
             metrics,
             check,
@@ -118,6 +121,11 @@ impl Reload {
     /// Passes each new file to the manager of webhook configurations.
     pub(crate) fn with_webhooks(self, webhooks: Option<WebhookManager>) -> Self {
         Self { webhooks, ..self }
+    }
+
+    /// Passes the denials of each new plan to the queue.
+    pub(crate) fn with_events(self, events: EventQueue) -> Self {
+        Self { events: Some(events), ..self }
     }
 
     /// Changes the log filter when the file's `log` changes.
@@ -169,7 +177,8 @@ impl Reload {
         // This thread can block: reviews use the old plan while another control plane is connected.
         let built = loaded.and_then(|file| {
             let connected = self.control_planes.connect_and_wait(&file);
-            let built = connected.and_then(|()| plan(&file, next, &self.control_planes, &self.metrics));
+            let built = connected
+                .and_then(|()| plan(&file, next, &self.control_planes, &self.metrics, self.events.as_ref()));
             built.map(|plan| (file, plan)).map_err(|problem| vec![problem])
         });
         match built {
@@ -303,7 +312,7 @@ mod tests {
         let file = File::load(path, Purpose::Guards).unwrap();
         let control_planes = Arc::new(ControlPlanes::snapshot(Clients::offline()));
         let (metrics, checks) = (Metrics::new("0"), Checks::new());
-        let cell = PlanCell::new(plan(&file, 1, &control_planes, &metrics).unwrap());
+        let cell = PlanCell::new(plan(&file, 1, &control_planes, &metrics, None).unwrap());
         (Reload::new(file, Purpose::Guards, cell.clone(), control_planes, metrics, &checks), cell, checks)
     }
 
@@ -356,7 +365,7 @@ mod tests {
         let file = File::load(&path, Purpose::Guards).unwrap();
         let control_planes = Arc::new(ControlPlanes::with_access(Clients::offline(), Access::default()));
         let (metrics, checks) = (Metrics::new("0"), Checks::new());
-        let cell = PlanCell::new(plan(&file, 1, &control_planes, &metrics).unwrap());
+        let cell = PlanCell::new(plan(&file, 1, &control_planes, &metrics, None).unwrap());
         let reload =
             Reload::new(file, Purpose::Guards, cell.clone(), Arc::clone(&control_planes), metrics, &checks);
         let reload = Arc::new(Mutex::new(reload));

@@ -21,6 +21,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
 use super::VERSION;
+use super::events;
 use super::expiry::ExpiryReport;
 use super::member_health::MemberHealthReport;
 use super::plan;
@@ -62,7 +63,8 @@ pub(crate) async fn start(
     };
     let control_planes = Arc::new(control_planes?);
     let (metrics, checks) = (Metrics::new(VERSION), Checks::new());
-    let cell = PlanCell::new(plan::plan(&file, 1, &control_planes, &metrics)?);
+    let (events, event_task) = events::queue(&metrics);
+    let cell = PlanCell::new(plan::plan(&file, 1, &control_planes, &metrics, Some(&events))?);
     let (store, ca) = authority(&file, server, cluster).await?;
     let webhooks = manage_webhooks(&file, ca, &control_planes, &checks, &metrics);
     let self_managed = store.and_then(|store| self_managed(&file, store, webhooks.as_ref(), &metrics));
@@ -75,6 +77,7 @@ pub(crate) async fn start(
     control_planes.activate(&file);
     let reload = Reload::new(file, purpose, cell, Arc::clone(&control_planes), metrics.clone(), &checks)
         .with_webhooks(webhooks.clone())
+        .with_events(events)
         .with_log(log);
     // All tasks end when the set is dropped.
     let mut tasks = JoinSet::new();
@@ -89,6 +92,7 @@ pub(crate) async fn start(
     }
     let (expiry, planes) = (Arc::new(ExpiryReport::new(&metrics)), Arc::clone(&control_planes));
     tasks.spawn(supervise("expiry", metrics.clone(), move || Arc::clone(&expiry).run(Arc::clone(&planes))));
+    tasks.spawn(supervise("events", metrics.clone(), move || Arc::clone(&event_task).run()));
     tasks.spawn(reload.follow(hangup, reload::POLL, metrics.clone()));
     let read_state = move || (control_planes.readiness(), control_planes.health());
     tasks.spawn(follow_clients(read_state, checks, metrics));
@@ -244,6 +248,7 @@ fn publish_readiness(all: &[Readiness], checks: &Checks, was_ready: bool) -> boo
 pub(crate) fn metrics_reference() -> Vec<server::MetricInfo> {
     let metrics = Metrics::new(VERSION);
     reload::register_metrics(&metrics);
+    drop(events::queue(&metrics));
     super::policies::PolicyReport::new(&Checks::new(), &metrics);
     ExpiryReport::new(&metrics);
     crate::registration::webhooks::register_metrics(&metrics);

@@ -8,8 +8,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use admission::text::truncate;
-use admission::{BoxFuture, Fields, Guard, Request, Ruling, SettlePolicy};
+use admission::{BoxFuture, Fields, Guard, Request, Ruling, SettlePolicy, Settled};
 use guards::WebhookEntry;
+
+use super::events::GuardEvents;
 
 /// Longest name of a resource in a message: any caller can write it.
 const MAX_RESOURCE: usize = 63;
@@ -50,12 +52,17 @@ impl Guard for TurnedOff {
 pub(crate) struct Covered {
     guard: Arc<dyn Guard>,
     entries: Vec<WebhookEntry>,
+    events: Option<GuardEvents>,
 }
 
 impl Covered {
-    /// Wraps a guard. `entries` are those that call it.
-    pub(crate) fn new(guard: Arc<dyn Guard>, entries: Vec<WebhookEntry>) -> Self {
-        Self { guard, entries }
+    /// Wraps a guard. `entries` are those that call it, and `events` takes its denials.
+    pub(crate) fn new(
+        guard: Arc<dyn Guard>,
+        entries: Vec<WebhookEntry>,
+        events: Option<GuardEvents>,
+    ) -> Self {
+        Self { guard, entries, events }
     }
 }
 
@@ -84,6 +91,12 @@ impl Guard for Covered {
         let resource = truncate(&request.resource.resource, MAX_RESOURCE);
         unreviewed(format!("the guard {name} has no rule for {operation} of {resource}"))
     }
+
+    fn answered(&self, request: &Request<'_>, settled: &Settled) {
+        if let Some(events) = &self.events {
+            events.answered(request, settled, self.settle_policy());
+        }
+    }
 }
 
 fn unreviewed(reason: String) -> BoxFuture<'static, Ruling> {
@@ -92,7 +105,7 @@ fn unreviewed(reason: String) -> BoxFuture<'static, Ruling> {
 
 #[cfg(test)]
 mod tests {
-    use admission::{Settled, decode, settle};
+    use admission::{decode, settle};
     use cluster::Clients;
     use server::{Metrics, Plan};
 
@@ -105,7 +118,7 @@ mod tests {
     async fn settled(operation: &str, resource: &str, subresource: &str) -> Vec<(&'static str, Settled)> {
         let text = "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {}}\n";
         let file = File::from_text("d.yaml".as_ref(), text.to_owned(), Purpose::Guards).ok().unwrap();
-        let guards = guards(&file, &ControlPlanes::snapshot(Clients::offline())).unwrap();
+        let guards = guards(&file, &ControlPlanes::snapshot(Clients::offline()), None).unwrap();
         assert!(Plan::new(1, guards.clone(), &Metrics::new("t")).is_ok(), "each path has one guard");
         let review = format!(
             r#"{{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {{"uid": "u", "operation": "{operation}",

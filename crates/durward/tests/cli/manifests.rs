@@ -155,7 +155,7 @@ fn permissions_for_webhook_configurations_name_their_objects() {
 
     // Durward's own cluster has no webhook configuration.
     let karmada = printed("all", KARMADA, &["--target", "karmada"]);
-    assert_eq!(names(&karmada), ["ClusterRole durward", "ClusterRoleBinding durward"]);
+    assert_eq!(names(&karmada)[..2], ["ClusterRole durward", "ClusterRoleBinding durward"]);
     let rules = karmada[0]["rules"].as_array().unwrap();
     assert!(
         rules.contains(&configuration("validating", &all_verbs)) && rules.contains(&namespace),
@@ -291,6 +291,8 @@ fn prints_user_member_roles_and_url_for_karmada() {
         [
             "ClusterRole durward",
             "ClusterRoleBinding durward",
+            "Role durward",
+            "RoleBinding durward",
             "ClusterRole durward-member",
             "ClusterRoleBinding durward-member",
             "ClusterPropagationPolicy durward-member",
@@ -299,11 +301,15 @@ fn prints_user_member_roles_and_url_for_karmada() {
     );
     let user =
         serde_json::json!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "durward"}]);
-    assert_eq!((&all[1]["subjects"], &all[3]["subjects"]), (&user, &user));
-    assert_eq!(all[3]["roleRef"]["name"], "durward-member");
+    for binding in [1, 3, 5] {
+        assert_eq!(all[binding]["subjects"], user);
+    }
+    assert_eq!(all[5]["roleRef"]["name"], "durward-member");
+    assert_eq!(all[2]["metadata"]["namespace"], "default");
+    assert_eq!(all[2]["rules"], events());
     // A wider selector would propagate roles of others to every member.
     assert_eq!(
-        all[4]["spec"],
+        all[6]["spec"],
         serde_json::json!({
             "resourceSelectors": [
                 {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "name": "durward-member"},
@@ -314,17 +320,28 @@ fn prints_user_member_roles_and_url_for_karmada() {
         })
     );
     // A Service of Karmada's host cluster, which its API server knows only by DNS name.
-    let client = &all[5]["webhooks"][0]["clientConfig"];
+    let client = &all[7]["webhooks"][0]["clientConfig"];
     assert_eq!(client["url"], "https://durward.durward-system.svc:443/deletion");
     assert!(client["service"].is_null());
     assert_eq!(objects(&dir, &["--target", "karmada"]), all);
-    assert_eq!(objects(&dir, &["--only", "members"]), all[2..5]);
-    assert_eq!(objects(&dir, &["--only", "rbac,members"]), all[..5]);
-    assert_eq!(objects(&dir, &["--only", "webhooks"]), all[5..]);
+    assert_eq!(objects(&dir, &["--only", "members"]), all[4..7]);
+    assert_eq!(objects(&dir, &["--only", "rbac,members"]), all[..7]);
+    assert_eq!(objects(&dir, &["--only", "webhooks"]), all[7..]);
+    let text = std::fs::read_to_string(dir.path().join("durward.yaml")).unwrap();
+    dir.write("durward.yaml", &format!("{text}events: false\n"));
+    assert_eq!(
+        names(&objects(&dir, &["--only", "rbac"])),
+        ["ClusterRole durward", "ClusterRoleBinding durward"]
+    );
+}
+
+/// The rules of a role to create Events.
+fn events() -> Value {
+    serde_json::json!([{"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]}])
 }
 
 #[test]
-fn roles_without_a_wildcard_only_read_and_never_secrets() {
+fn roles_without_a_wildcard_only_read_or_create_events_and_never_read_secrets() {
     let dir = TestDir::new();
     for guards in [
         KARMADA,
@@ -340,7 +357,9 @@ fn roles_without_a_wildcard_only_read_and_never_secrets() {
         let mut roles = 0;
         for role in all.iter().filter(|object| object["kind"].as_str().unwrap().ends_with("Role")) {
             roles += 1;
-            for rule in role["rules"].as_array().unwrap() {
+            let in_namespace = role["kind"] == "Role";
+            let all = role["rules"].as_array().unwrap().iter();
+            for rule in all.filter(|rule| !in_namespace || **rule != events()[0]) {
                 let texts = |key: &str| -> Vec<&str> {
                     rule[key].as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect()
                 };
@@ -381,10 +400,10 @@ fn prints_for_one_api_server_at_a_time() {
     );
     assert!(!serde_json::to_string(&here).unwrap().contains("karmada"));
     let there = objects(&dir, &["--target", "karmada"]);
-    assert_eq!(there.len(), 6);
+    assert_eq!(there.len(), 8);
     assert_eq!(there[1]["subjects"][0]["name"], "keeper");
-    assert_eq!(objects(&dir, &["--target", "karmada", "--only", "webhooks"]), there[5..]);
-    assert_eq!(objects(&dir, &["--only", "members"]), there[2..5]);
+    assert_eq!(objects(&dir, &["--target", "karmada", "--only", "webhooks"]), there[7..]);
+    assert_eq!(objects(&dir, &["--only", "members"]), there[4..7]);
 
     dir.configure("  lxcfs: {}\n");
     let run = dir.run(&["manifests", "--config", "durward.yaml", "--target", "karmada"]);

@@ -43,6 +43,7 @@ impl<'a> Record<'a> {
         self.answered = true;
         let duration = self.began.elapsed().as_secs_f64();
         self.route.metrics.count(self.request.operation, settled, duration, self.bytes);
+        self.route.guard.answered(self.request, settled);
         let is_plain_allow = matches!(settled.verdict, "allow" | "mutate")
             && !settled.would_deny
             && settled.skipped().is_none()

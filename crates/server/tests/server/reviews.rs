@@ -53,6 +53,16 @@ async fn answers_a_v1beta1_review_in_its_own_version() {
 }
 
 #[tokio::test]
+async fn a_guard_takes_note_of_each_answer() {
+    let guard = Stub::new("g", Behavior::Deny);
+    let answered = guard.answered();
+    let server = ServerBuilder::new().guard(guard).start().await;
+    server.post("/g", review("web", 0)).await;
+    server.post("/g", review("etcd", 0)).await;
+    assert_eq!(*answered.lock().unwrap(), ["web deny", "etcd deny"]);
+}
+
+#[tokio::test]
 async fn audit_mode_counts_denials_that_it_allows() {
     let settle_policy = SettlePolicy { mode: Mode::Audit, ..SettlePolicy::deny_unknown() };
     let server =

@@ -4,6 +4,7 @@ use e2e::prelude::*;
 
 use super::environment::shared;
 use super::objects::{await_deleted_everywhere, create, delete, deployment, exists, get, path_of, remove};
+use crate::cases::events::await_events;
 use crate::cases::objects::{await_gone, contains_all};
 
 /// The user that deletes the dependents of a deleted owner.
@@ -122,6 +123,9 @@ fn denied_until_empty(
     denied.with_message(&expected)?.with_cause(name, "InUse")?;
     exists(fleet.karmada(), &path)?;
     exists(member, &path)?;
+    // The API server that was asked has the Event.
+    let event = await_events(fleet.karmada(), "default", &format!("namespace/{}", shop.name()), 1)?;
+    contains_all(&event.concat(), &["DeletionDenied", &format!("member cluster {name}")])?;
 
     // One after another: a single remaining object is enough for a denial.
     for (at, part) in paths.iter().enumerate() {

@@ -5,6 +5,8 @@ use e2e::prelude::*;
 
 use super::environment::{Environment, Profile, environment, guarded_etcd};
 use super::quorum::two_followers;
+use super::requests::{Removal, delete, evict};
+use crate::cases::events::await_events;
 use crate::cases::objects::contains_all;
 
 #[e2e::case]
@@ -66,4 +68,23 @@ fn a_dry_run_drain_transfers_nothing(context: &'static TestContext) -> Result<()
     ensure!(etcd.leader()?.name() == leader, "a dry run transferred leadership");
     ensure!(!pods.is_terminating(leader)?, "the pod is terminating");
     Ok(())
+}
+
+#[e2e::case]
+fn a_denied_eviction_has_one_event_of_the_pod(context: &'static TestContext) -> Result<()> {
+    let Environment { cluster, .. } = environment(context)?;
+    let (ns, etcd) = guarded_etcd(context, 3, "reported", Profile::Transfer)?;
+    let pods = etcd.pods_in(&ns)?;
+    let [down, up] = two_followers(&etcd)?;
+    let stopped = down.stop()?;
+    Removal::Evict.dry_run_by_options(cluster.api(), &pods, up.name())?.denied()?;
+    evict(&pods, up.name())?.denied()?;
+    evict(&pods, up.name())?.denied()?;
+    let denied = await_events(cluster, ns.name(), &format!("pod/{}", up.name()), 1)?.concat();
+    contains_all(&denied, &["EvictionDenied", "would break etcd quorum"])?;
+    delete(&pods, up.name())?.denied()?;
+    await_events(cluster, ns.name(), &format!("pod/{}", up.name()), 2)?;
+    let described = cluster.kubectl().run(&["describe", "pod", up.name(), "-n", ns.name()])?.succeeded()?;
+    contains_all(&described.stdout, &["DeletionDenied", "EvictionDenied", "durward.dev/durward"])?;
+    stopped.undo()
 }

@@ -114,7 +114,8 @@ impl Demo {
         let file = File::load(&config, Purpose::Serving { cert_given: false, key_given: false })?;
         let first = scenes.first().map(|scene| dir.path().join(&scene.snapshot)).unwrap_or_default();
         let (metrics, checks) = (Metrics::new(VERSION), Checks::new());
-        let cell = PlanCell::new(plan(&file, 1, &ControlPlanes::snapshot(snapshot(&first)?), &metrics)?);
+        let cell =
+            PlanCell::new(plan(&file, 1, &ControlPlanes::snapshot(snapshot(&first)?), &metrics, None)?);
         let settings =
             Settings::new(options(&file.server, &ServerArgs::default(), None)?).map_err(|e| refused(&e))?;
         let bound = Server::bind(settings, cell.clone(), metrics.clone(), checks);
@@ -153,7 +154,7 @@ impl Demo {
     fn load(&mut self, dir: &PathBuf) -> Result<(), Stop> {
         let control_planes = ControlPlanes::snapshot(snapshot(dir)?);
         self.generation += 1;
-        self.cell.swap(plan(&self.file, self.generation, &control_planes, &self.metrics)?);
+        self.cell.swap(plan(&self.file, self.generation, &control_planes, &self.metrics, None)?);
         Ok(())
     }
 

@@ -298,7 +298,7 @@ async fn native_policies(client: &ApiClient, target: &Target) -> Vec<Finding> {
 fn needed_there(file: &File, server: &ApiServer<'_>) -> Vec<(Option<String>, Permission)> {
     let mut needed = Vec::new();
     for guard in &server.guards {
-        let permissions = guard.configured.permissions();
+        let permissions = permissions::of_guard(file, guard);
         needed.extend(permissions.own.into_iter().map(|one| (None, one)));
         needed.extend(permissions.namespaced.into_iter().map(|(namespace, one)| (Some(namespace), one)));
     }
@@ -333,7 +333,7 @@ async fn missing_permissions(
         return None;
     }
     let what = format!("Durward's account isn't allowed to {}", missing.join(", "));
-    let why = "Durward can't check requests, or can't keep its webhook configurations up to date";
+    let why = "Durward can't check requests, create Events, or keep its webhook configurations up to date";
     Some(Finding::new(None, "permission", what, why, target.apply("rbac", manifests)))
 }
 

@@ -23,13 +23,13 @@ pub(super) fn objects(api_server: &ApiServer<'_>, file: &File) -> Vec<Value> {
         objects.extend(service_account(home));
     }
     let subject = subject(api_server.user.as_deref(), home);
-    let guards = api_server.guards.iter().flat_map(|guard| guard.configured.permissions().own);
+    let guards = api_server.guards.iter().flat_map(|guard| permissions::of_guard(file, guard).own);
     let rules = union(guards.chain(api_server.webhook_permissions(file)));
     if !rules.is_empty() {
         objects.extend(granted(NAME, None, &rules, &subject));
     }
     let mut within: Vec<(String, Vec<Permission>)> = Vec::new();
-    let namespaced = api_server.guards.iter().flat_map(|guard| guard.configured.permissions().namespaced);
+    let namespaced = api_server.guards.iter().flat_map(|guard| permissions::of_guard(file, guard).namespaced);
     let in_home = permissions::in_home(file).into_iter().filter(|_| !api_server.is_karmada());
     for (namespace, permission) in namespaced.chain(in_home.map(|one| (home.to_owned(), one))) {
         match within.iter_mut().find(|(known, _)| *known == namespace) {

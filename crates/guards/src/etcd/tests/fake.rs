@@ -1,10 +1,12 @@
 //! An API server and an etcd cluster in memory, with a writer. Every answer yields first, so that concurrent requests interleave.
 
 use std::collections::BTreeMap;
+use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use admission::{BoxFuture, Cause, decode};
+use k8s_openapi::api::events::v1::Event;
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 use tokio::task::yield_now;
@@ -516,6 +518,10 @@ impl Writer for Fake {
             state.leader = Some(to);
             TransferResult::Transferred
         })
+    }
+
+    fn create_event<'a>(&'a self, _: &'a Event, _: Instant) -> BoxFuture<'a, WriteResult> {
+        Box::pin(ready(WriteResult::Written))
     }
 }
 

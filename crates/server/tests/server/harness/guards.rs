@@ -1,11 +1,11 @@
 //! Guards with a fixed behavior.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use admission::{
-    BoxFuture, Cause, Denial, Fields, Guard, Patch, Pointer, Request, Ruling, SettlePolicy, Verdict,
+    BoxFuture, Cause, Denial, Fields, Guard, Patch, Pointer, Request, Ruling, SettlePolicy, Settled, Verdict,
 };
 use tokio::sync::Semaphore;
 
@@ -59,17 +59,30 @@ pub(crate) struct Stub {
     fields: Fields,
     settle_policy: SettlePolicy,
     logs_every_ruling: bool,
+    /// The verdicts of answered requests, with their names.
+    answered: Arc<Mutex<Vec<String>>>,
 }
 
 impl Stub {
     pub(crate) fn new(name: &'static str, behavior: Behavior) -> Self {
         let settle_policy = SettlePolicy::deny_unknown();
-        Self { name, behavior, fields: Fields::none(), settle_policy, logs_every_ruling: false }
+        Self {
+            name,
+            behavior,
+            fields: Fields::none(),
+            settle_policy,
+            logs_every_ruling: false,
+            answered: Arc::default(),
+        }
     }
 
     pub(crate) fn with_policy(mut self, settle_policy: SettlePolicy) -> Self {
         self.settle_policy = settle_policy;
         self
+    }
+
+    pub(crate) fn answered(&self) -> Arc<Mutex<Vec<String>>> {
+        Arc::clone(&self.answered)
     }
 
     pub(crate) fn logging_every_ruling(mut self) -> Self {
@@ -94,6 +107,10 @@ impl Guard for Stub {
 
     fn logs_every_ruling(&self) -> bool {
         self.logs_every_ruling
+    }
+
+    fn answered(&self, request: &Request<'_>, settled: &Settled) {
+        self.answered.lock().unwrap().push(format!("{} {}", request.name, settled.verdict));
     }
 
     fn review<'a>(&'a self, request: &'a Request<'a>, deadline: Instant) -> BoxFuture<'a, Ruling> {

@@ -1,5 +1,7 @@
 //! Tests of the writer: a leadership transfer and a Lease are sent once, and the outcome is reported.
 
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -220,5 +222,33 @@ async fn whether_a_lease_can_be_written_is_tried_by_a_dry_run() {
         if let (Some(why), Some((_, verb))) = (error, expected) {
             assert!(why.text.contains(verb), "{}", why.text);
         }
+    }
+}
+
+#[tokio::test]
+async fn an_event_is_posted_once_and_an_existing_one_is_a_conflict() {
+    let metadata = ObjectMeta {
+        name: Some("durward.a.1".into()),
+        namespace: Some("default".into()),
+        ..ObjectMeta::default()
+    };
+    let event = Event { metadata, reason: Some("DeletionDenied".into()), ..Event::default() };
+    let echo = json!({"metadata": {"name": "durward.a.1", "namespace": "default"}});
+    let exists = refusal(409, "AlreadyExists", "events already exists");
+    let forbidden = refusal(403, "Forbidden", "events is forbidden");
+    for (code, body, expected) in
+        [(201, &echo, "Written"), (409, &exists, "Conflict"), (403, &forbidden, "Failed")]
+    {
+        let (live, mut fake) = fake::live();
+        let writer = LiveWriter::new(&live);
+        let (result, ()) =
+            tokio::join!(writer.create_event(&event, Instant::now() + Duration::from_secs(5)), async {
+                let asked = fake.next().await;
+                assert_eq!(asked.path, "/apis/events.k8s.io/v1/namespaces/default/events");
+                asked.json(code, body);
+            });
+        fake.was_not_asked().await;
+        let result = format!("{result:?}");
+        assert!(result.starts_with(expected), "{result}");
     }
 }
