@@ -102,6 +102,17 @@ fn reports_why_it_cannot_start_with_the_next_step() {
         run.err
     );
 
+    for (flag, next) in [("--cert-dir", "server.tls.selfManaged"), ("--port", "--bind-address 0.0.0.0:8443")]
+    {
+        let run = serve(&[flag, "./certs"]);
+        assert_eq!(run.code, 2);
+        assert!(
+            run.err.contains(&format!("unknown flag \"{flag}\"")) && run.err.contains(next),
+            "{}",
+            run.err
+        );
+    }
+
     let run = serve(&["--snapshot", "snapshot", "--log-level", "inof"]);
     assert_eq!(run.code, 2);
     assert!(run.err.contains("\"inof\" is not a log level"), "{}", run.err);
