@@ -49,13 +49,12 @@ pub(crate) struct Args {
 
 /// `certs csr`
 pub(crate) fn csr(args: &Args) -> Outcome {
-    let (request, signer, usage) = match &args.user {
-        Some(user) => (SigningRequest::for_user(user), CLIENTS, "client auth"),
-        None => {
-            let signer = args.signer.as_deref().unwrap_or_default();
-            check_signer(signer)?;
-            (SigningRequest::new(&args.names.names()?), signer, "server auth")
-        }
+    let (request, signer, usage) = if let Some(user) = &args.user {
+        (SigningRequest::for_user(user), CLIENTS, "client auth")
+    } else {
+        let signer = args.signer.as_deref().unwrap_or_default();
+        check_signer(signer)?;
+        (SigningRequest::new(&args.names.names()?), signer, "server auth")
     };
     let request = request.map_err(Problem::from)?;
     let object = json!({
