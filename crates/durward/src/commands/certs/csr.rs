@@ -33,7 +33,7 @@ pub(crate) struct Args {
     pub(crate) out: PathBuf,
     #[command(flatten)]
     pub(crate) names: NameArgs,
-    /// Request a client certificate of this user, signed by the API server's own signer
+    /// Request a client certificate of this user instead
     #[arg(long, value_name = "NAME", conflicts_with_all = ["signer", "NameArgs"])]
     pub(crate) user: Option<String>,
     /// Requested validity; the signer can choose another one
