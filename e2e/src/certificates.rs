@@ -58,7 +58,14 @@ impl Ca {
             CertificateParams::new(names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>())?;
         params.subject_alt_names.extend(addresses.iter().copied().map(SanType::IpAddress));
         params.distinguished_name = distinguished(names.first().copied().unwrap_or("server"), None);
-        self.leaf(params, ExtendedKeyUsagePurpose::ServerAuth)
+        self.leaf(params, vec![ExtendedKeyUsagePurpose::ServerAuth])
+    }
+
+    /// Makes a certificate for these names that is valid for servers and clients, as Karmada has it for etcd.
+    pub fn member(&self, names: &[String]) -> Result<Leaf> {
+        let mut params = CertificateParams::new(names)?;
+        params.distinguished_name = distinguished("karmada-etcd-server", None);
+        self.leaf(params, vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth])
     }
 
     /// Signs a request, base64 of PEM, and returns the certificate in the same format.
@@ -73,14 +80,14 @@ impl Ca {
     pub fn client(&self, user: &str, group: Option<&str>) -> Result<Leaf> {
         let mut params = CertificateParams::default();
         params.distinguished_name = distinguished(user, group);
-        self.leaf(params, ExtendedKeyUsagePurpose::ClientAuth)
+        self.leaf(params, vec![ExtendedKeyUsagePurpose::ClientAuth])
     }
 
-    fn leaf(&self, mut params: CertificateParams, purpose: ExtendedKeyUsagePurpose) -> Result<Leaf> {
+    fn leaf(&self, mut params: CertificateParams, purposes: Vec<ExtendedKeyUsagePurpose>) -> Result<Leaf> {
         params.is_ca = IsCa::ExplicitNoCa;
         params.use_authority_key_identifier_extension = true;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
-        params.extended_key_usages = vec![purpose];
+        params.extended_key_usages = purposes;
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;
         Ok(Leaf { certificate: certificate.pem(), key: key.serialize_pem(), der: certificate.der().clone() })

@@ -239,6 +239,18 @@ impl SigningRequest {
         let request = params(names)?.serialize_request(&key)?.pem()?;
         Ok(Self { request, key: key.serialize_pem() })
     }
+
+    /// Creates a key and a request for the client certificate of a user. The API server reads the user from the common name.
+    pub fn for_user(name: &str) -> Result<Self, AuthorityError> {
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let request = params.serialize_request(&key)?.pem()?;
+        Ok(Self { request, key: key.serialize_pem() })
+    }
 }
 
 /// Returns the names that a CA for these names permits, with both types.

@@ -59,6 +59,21 @@ const REMOVED_FLAGS: &[(&str, &str)] = &[
     ("unregister --delete", "unregister always deletes: leave the flag out"),
 ];
 
+/// Flags of webhooks that users write themselves, and what replaces each of them in `durward serve`.
+const FLAGS_MEANT: [(&[&str], &str); 5] = [
+    (
+        &["--cert-dir"],
+        "with server.tls.selfManaged, Durward creates its certificate; for files: --tls-cert FILE --tls-key FILE",
+    ),
+    (
+        &["--tls-cert-file", "--tls-private-key-file", "--tls-key-file"],
+        "for files: --tls-cert FILE --tls-key FILE",
+    ),
+    (&["--port", "--secure-port"], "the address with the port: --bind-address 0.0.0.0:8443"),
+    (&["--health-probe-bind-address"], "/livez, /readyz and /metrics: --metrics-bind-address 0.0.0.0:8080"),
+    (&["--sidecar-config-file"], "the configuration file: --config FILE; for LXCFS its section guards.lxcfs"),
+];
+
 /// Returns the problem of a command or a flag of an earlier release.
 fn removed(error: &Error, command: &str) -> Option<Problem> {
     let (kind, all, sort) = match error.kind() {
@@ -125,7 +140,12 @@ fn problem(error: &Error, command: &str, line: &[OsString]) -> Problem {
     let meant = context(ContextKind::InvalidSubcommand).and_then(|word| {
         MEANT.iter().find(|(words, _)| words.contains(&word.as_str())).map(|(_, next)| (*next).to_owned())
     });
-    let next = meant.unwrap_or(next);
+    let unknown = (error.kind() == ErrorKind::UnknownArgument && command.ends_with(" serve")).then(flag);
+    let flag_meant = unknown.and_then(|flag| {
+        let (_, next) = FLAGS_MEANT.iter().find(|(flags, _)| flags.contains(&flag.as_str()))?;
+        Some((*next).to_owned())
+    });
+    let next = meant.or(flag_meant).unwrap_or(next);
     Problem { what, place: None, why, next: Some(next) }
 }
 

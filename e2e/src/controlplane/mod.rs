@@ -292,6 +292,7 @@ impl Cluster {
         let leaf = self.ca.client("system:kube-controller-manager", None)?;
         let config = certificates::kubeconfig(&self.url, &self.ca, &certificates::by_certificate(&leaf));
         let path = certificates::write(&self.directory, "controllers.kubeconfig", &config.to_string())?;
+        let signing = certificates::write(&self.directory, "signing.key", &self.ca.key_pem())?;
         let name = format!("kube-controller-manager-{}", self.options.name());
         let tool = Tool::new(name, Binary::ControllerManager.path(&self.supervisor)?)
             .grace(Duration::ZERO)
@@ -300,6 +301,8 @@ impl Cluster {
             .flag("use-service-account-credentials", true)
             .flag("service-account-private-key-file", pki.token_private.display())
             .flag("root-ca-file", pki.ca.display())
+            .flag("cluster-signing-cert-file", pki.ca.display())
+            .flag("cluster-signing-key-file", signing.display())
             .flag("leader-elect", false)
             .flag("secure-port", 0)
             // The default is a directory of this host, which the controller-manager would make.

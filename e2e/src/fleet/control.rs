@@ -28,7 +28,7 @@ use crate::wait::until;
 
 /// The controllers of Kubernetes that upstream runs with Karmada's API server.
 const CONTROLLERS: &[&str] =
-    &["namespace", "garbagecollector", "serviceaccount-token", "clusterrole-aggregation"];
+    &["namespace", "garbagecollector", "serviceaccount-token", "csrsigning", "clusterrole-aggregation"];
 
 /// The namespaces of Karmada's components and of the members' credentials.
 const NAMESPACES: [&str; 2] = ["karmada-system", "karmada-cluster"];

@@ -84,7 +84,7 @@ impl Expect {
     }
 }
 
-/// Expects the lines of a page in this order in an output. `…` stands for other lines. Only times differ from run to run, and
+/// Expects the lines of a page in this order in an output. `…` stands for other lines, and in a line for other text. Only times differ from run to run, and
 /// the order of the errors of an object, which the API server lists as `* spec: …`.
 fn shows(output: &str, page: &[String]) -> Result<()> {
     static TIMES: Lazy<Regex> = Lazy::new();
@@ -97,11 +97,24 @@ fn shows(output: &str, page: &[String]) -> Result<()> {
         if shown.starts_with("* ") {
             !printed.contains(shown)
         } else {
-            !lines.any(|printed| printed == shown)
+            !lines.any(|printed| is_like(printed, shown))
         }
     });
     ensure!(missing.is_none(), "the page has the line {missing:?}, and the output is {output}");
     Ok(())
+}
+
+/// Returns whether a line is the line of a page, in which `…` stands for any text.
+fn is_like(printed: &str, shown: &str) -> bool {
+    let mut parts = shown.split('…');
+    let begin = parts.next().unwrap_or_default();
+    let Some(mut rest) = printed.strip_prefix(begin) else { return false };
+    let Some(end) = parts.next_back() else { return rest.is_empty() };
+    for part in parts {
+        let Some((_, after)) = rest.split_once(part) else { return false };
+        rest = after;
+    }
+    rest.ends_with(end)
 }
 
 /// Returns the first block in this language below a heading of a page.

@@ -126,3 +126,17 @@ fn prints_a_signing_request_and_keeps_the_key() {
         assert!(run.code == 2 && run.err.contains(expected), "{}", run.err);
     }
 }
+
+#[test]
+fn prints_a_signing_request_for_a_user() {
+    let dir = TestDir::new();
+    let run = dir.run(&["certs", "csr", "--user", "durward", "--out", "user"]);
+    assert_eq!(run.code, 0, "{}", run.err);
+    for line in ["signerName: kubernetes.io/kube-apiserver-client", "- client auth"] {
+        assert!(run.out.contains(line), "{line} is not in {}", run.out);
+    }
+    let run = dir.run(&["certs", "csr", "--signer", "example.com/serving", "--out", "other"]);
+    assert!(run.code == 2 && run.err.contains("--address is required"), "{}", run.err);
+    let run = dir.run(&["certs", "csr", "--user", "durward", "--name", "a.example", "--out", "other"]);
+    assert!(run.code == 2 && run.err.contains("cannot be used with"), "{}", run.err);
+}

@@ -465,3 +465,23 @@ fn takes(schema: &Value, value: &Value, path: &str) {
         Value::Number(_) => assert_eq!(schema["type"], "integer", "{path}"),
     }
 }
+
+#[test]
+fn recipes_for_etcd_are_valid_and_say_what_is_tested() {
+    let recipes = crate::harness::root().join("examples/etcd/recipes");
+    let mut count = 0;
+    for entry in std::fs::read_dir(recipes).unwrap() {
+        let path = entry.unwrap().path();
+        let run = durward_in(path.parent().unwrap(), &["config", "check", &path.display().to_string()], "");
+        assert_eq!(run.code, 0, "{}: {}", path.display(), run.err);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let mut head = text.lines().take_while(|line| line.starts_with('#'));
+        assert!(
+            head.any(|line| line.contains("Tested on a real ") || line.contains("Not tested on a real ")),
+            "{}: say whether it is tested",
+            path.display()
+        );
+        count += 1;
+    }
+    assert_eq!(count, 4);
+}

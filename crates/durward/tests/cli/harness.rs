@@ -169,7 +169,8 @@ impl Serving {
         Self { child, lines, authority: directory.join("ca.crt"), webhook: nowhere, metrics: nowhere }
     }
 
-    fn start(directory: &Path, arguments: &[&str]) -> Self {
+    /// Starts `serve` with these arguments, and waits until it is ready.
+    pub(crate) fn start(directory: &Path, arguments: &[&str]) -> Self {
         let mut serving = Self::begun(directory, arguments);
         for name in ["webhook", "metrics"] {
             let at = serving.wait_for_log(|line| line["message"] == "listening" && line["listener"] == name);

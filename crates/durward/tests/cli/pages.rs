@@ -61,9 +61,12 @@ const OUTSIDE: [(&str, &str); 3] =
     [("/etc/bash_completion.d/", "./"), ("/usr/local/bin/", "./"), ("/usr/local/share/man/man1", "./man1")];
 
 /// Pages that cases of `e2e` follow with `run_page`, and the headings that they follow. Without headings it is the whole page.
-const FOLLOWED: [(&str, &[&str]); 14] = [
+const FOLLOWED: [(&str, &[&str]); 17] = [
     ("get-started/custom-resources.md", &[]),
+    ("get-started/deletion.md", &[]),
+    ("get-started/etcd.md", &[]),
     ("get-started/karmada.md", &[]),
+    ("get-started/lxcfs.md", &[]),
     ("operate/binary.md", &[]),
     ("operate/credentials.md", &["1. Create a CA and a client certificate"]),
     ("operate/certificates.md", &["Renew the serving certificate"]),

@@ -34,6 +34,29 @@ fn serves_on_free_ports_and_exits_with_zero_on_sigterm() {
     });
 }
 
+/// Ready means that Durward can answer, not that it can read its clusters.
+#[test]
+fn is_ready_and_denies_while_the_api_server_is_unreachable() {
+    let dir = TestDir::new();
+    dir.write(
+        "kubeconfig",
+        "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\n\
+         clusters: [{name: a, cluster: {server: \"https://127.0.0.1:1\"}}]\nusers: [{name: a, user: {token: t}}]\n",
+    );
+    dir.configure("  deletion: {fleet: none}\n");
+    let serving =
+        Serving::start(dir.path(), &["serve", "--config", "durward.yaml", "--kubeconfig", "kubeconfig"]);
+    let review = crate::harness::root().join("examples/deletion/reviews/deletion-deny.json");
+    let (status, answer) = serving.client().ask("/deletion", &fs::read_to_string(review).unwrap());
+    assert_eq!((status, &answer["response"]["allowed"]), (200, &false.into()), "{answer}");
+    let message = answer["response"]["status"]["message"].as_str().unwrap_or_default();
+    assert!(message.contains("cannot tell whether"), "{message}");
+    serving.wait_until("/readyz names the cluster", || {
+        Serving::get(serving.metrics, "/readyz?verbose").contains("[!]fleet")
+    });
+    assert!(Serving::get(serving.metrics, "/readyz").starts_with("HTTP/1.1 200"));
+}
+
 #[test]
 fn exits_at_once_with_one_on_a_second_signal() {
     let dir = TestDir::new();
@@ -101,6 +124,17 @@ fn reports_why_it_cannot_start_with_the_next_step() {
         "{}",
         run.err
     );
+
+    for (flag, next) in [("--cert-dir", "server.tls.selfManaged"), ("--port", "--bind-address 0.0.0.0:8443")]
+    {
+        let run = serve(&[flag, "./certs"]);
+        assert_eq!(run.code, 2);
+        assert!(
+            run.err.contains(&format!("unknown flag \"{flag}\"")) && run.err.contains(next),
+            "{}",
+            run.err
+        );
+    }
 
     let run = serve(&["--snapshot", "snapshot", "--log-level", "inof"]);
     assert_eq!(run.code, 2);

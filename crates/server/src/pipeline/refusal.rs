@@ -15,7 +15,10 @@ use crate::deadline::{BadTimeout, format_duration};
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
     /// 404
-    #[error("unknown path {path}; guards are at: {known}")]
+    #[error(
+        "unknown path {path}; guards are at: {known}. A path selects a guard, so it is fixed: \
+         apply the webhook configuration that durward manifests prints"
+    )]
     UnknownPath { path: String, known: String },
     /// 405
     #[error("method {method} is not allowed: send an AdmissionReview with POST")]

@@ -22,7 +22,9 @@ async fn answers_404_with_the_known_paths_to_an_unknown_path() {
         assert_eq!(answer.status, 404, "{path}");
         assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"));
         assert_eq!(answer.header("location"), None);
-        assert_eq!(answer.text(), format!("unknown path {path}; guards are at: /lxcfs, /etcd\n"));
+        let text = answer.text();
+        assert!(text.starts_with(&format!("unknown path {path}; guards are at: /lxcfs, /etcd. ")), "{text}");
+        assert!(text.contains("A path selects a guard") && text.contains("durward manifests"), "{text}");
     }
     server.wait_for_metric("durward_requests_refused_total{reason=\"unknown_path\"}", 5.0).await;
 }

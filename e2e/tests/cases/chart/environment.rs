@@ -121,6 +121,23 @@ impl Environment {
         Ok(())
     }
 
+    /// Changes an annotation of the pods, so that the kubelet updates their files at once instead of within a minute.
+    pub(super) fn mount_again(&self) -> Result<()> {
+        let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
+        let annotation = format!("example.org/mounted-at={}", time.as_millis());
+        let pods = ["annotate", "pods", "--all", "-n", HOME, "--overwrite", &annotation];
+        self.node.cluster().kubectl().run(&pods)?.succeeded().map(drop)
+    }
+
+    /// Removes the release, if there is one, and waits until its pods have ended.
+    pub(super) fn remove(&self) -> Result<()> {
+        self.helm.uninstall(HOME, &["--ignore-not-found"])?.succeeded()?;
+        eventually("the pods of the removed release to end", Duration::from_secs(120), || {
+            let left = self.home("pods")?.len();
+            Ok(if left == 0 { Poll::Ready(()) } else { Poll::Pending(left.to_string()) })
+        })
+    }
+
     /// Waits until all guards are called.
     pub(super) fn await_guards(&self) -> Result<()> {
         let probe = self.node.namespace("probe")?;

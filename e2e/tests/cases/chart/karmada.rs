@@ -4,6 +4,7 @@
 //! pod at the address of the node (`hostNetwork`), and one replica runs.
 
 mod doctor;
+mod etcd;
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -49,6 +50,9 @@ const CALLERS: usize = 2;
 /// Pause between the calls of one caller, which leaves processor time for the rotation.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// The kubelet replaces the files of a pod, and Durward writes the webhook configurations.
+const WITHIN: Duration = Duration::from_secs(180);
+
 /// Two rotations of forty seconds, on a loaded machine.
 const ROTATED_WITHIN: Duration = Duration::from_secs(300);
 
@@ -64,6 +68,7 @@ fn pods_guard_karmada_by_url_while_their_ca_rotates(context: &'static TestContex
     site.audit.has_no_forbidden_requests()?;
     site.doctor_names_the_fix(&shell, &used)?;
     site.follow_upgrade(&shell, &used).context("the page of an upgrade")?;
+    site.guards_karmadas_etcd(context, &shell).context("the etcd of Karmada")?;
     site.follow_removal(&shell).context("the page of the removal")
 }
 
@@ -88,16 +93,13 @@ impl Site {
         // The Namespace on the control plane has the same name as that of the pods, but another uid.
         fleet.karmada().exact_namespace(HOME, &[])?;
         let directory = context.directory("administrator")?;
-        let ca = fleet.karmada().ca();
         let admin = administrator(&fleet, node.cluster().host())?.to_string();
         let values = values(node.address())?.to_string();
         for (name, content) in [
-            ("ca.crt", ca.pem()),
-            ("ca.key", ca.key_pem()),
             (ADMIN, admin),
+            ("m1.config", std::fs::read_to_string(fleet.member("m1")?.kubectl().kubeconfig())?),
             ("values.yaml", pages::block(INSTALLATION, "yaml", "2. Configure")?),
             ("node.json", values),
-            ("web.yaml", pages::block(INSTALLATION, "yaml", "6. Try it")?),
         ] {
             write(&directory, name, &content)?;
         }
@@ -108,32 +110,61 @@ impl Site {
         self.fleet.karmada()
     }
 
-    /// Runs all commands of the page. Those that depend on Karmada's controllers wait for them first.
+    /// Runs all commands of the page. Those that depend on controllers wait for them first.
     fn follow_installation(&self, shell: &Shell<'_>) -> Result<()> {
         let m1 = self.fleet.member("m1")?;
-        let mut is_removed = false;
-        shell.run_page(INSTALLATION, |_, command| {
-            if command.starts_with("helm install") {
+        let (mut is_enforced, mut is_removed) = (false, false);
+        shell.run_page(INSTALLATION, |heading, command| {
+            if command.contains("openssl") || command.contains(".spec.request") {
+                // The signer of the fleet works, so the request is not signed by hand.
+                return Ok(Expect::Skip);
+            } else if command.contains(".status.certificate") {
+                eventually_ok("Karmada's signer to sign", || {
+                    let request =
+                        shell.run("kubectl --kubeconfig karmada-admin.config get csr durward -o yaml")?;
+                    ensure!(request.stdout.contains("  certificate: "), "{}", request.stdout);
+                    Ok(())
+                })?;
+            } else if command.starts_with("helm ") {
+                is_enforced = command.starts_with("helm upgrade");
                 command.push_str(" --values node.json");
             } else if command.contains("doctor fleet") {
                 // Karmada propagates the permissions.
                 eventually_ok("the doctor to find nothing", || shell.run(command)?.succeeded())?;
-            } else if command.contains("impact ns/shop") {
-                eventually_ok("the pod in m1", || {
-                    m1.api().get("/api/v1/namespaces/shop/pods/web")?.succeeded()
-                })?;
-                return Ok(Expect::Failure);
-            } else if command.ends_with("delete pod web") {
+            } else if command.contains("run web") {
+                await_account(m1)?;
+            } else if command.ends_with("delete pod web --now") {
                 is_removed = true;
-            } else if command.ends_with("delete namespace shop") {
+            } else if command.contains("delete namespace shop") {
+                let expected =
+                    if heading == "6. See a warning" { "would be denied" } else { "denied the request" };
                 if is_removed {
                     await_gone(m1, "/api/v1/namespaces/shop/pods/web")?;
-                } else {
-                    return Ok(Expect::Failure);
+                    return Ok(Expect::Success);
                 }
+                if is_enforced {
+                    self.mount_again(shell)?;
+                }
+                let dry_run =
+                    "kubectl --kubeconfig karmada-admin.config delete namespace shop --dry-run=server";
+                eventually(format_args!("{dry_run} to print {expected:?}"), WITHIN, || {
+                    let output = shell.run(dry_run)?;
+                    let is_ready = output.stderr.contains(expected) && output.is_success() != is_enforced;
+                    Ok(if is_ready { Poll::Ready(()) } else { Poll::Pending(output.stderr) })
+                })?;
+                return Ok(if is_enforced { Expect::Failure } else { Expect::Success });
             }
             Ok(Expect::Success)
-        })
+        })?;
+        // The doctor prints commands with this file.
+        let file = "kubectl -n durward-system get configmap durward -o jsonpath='{.data.durward\\.yaml}' > durward.yaml";
+        shell.run(file)?.succeeded().map(drop)
+    }
+
+    /// Changes the pod, so that the kubelet updates its files at once instead of within a minute.
+    fn mount_again(&self, shell: &Shell<'_>) -> Result<()> {
+        let command = format!("kubectl -n {HOME} annotate pods --all --overwrite example.org/mounted=again");
+        shell.run(&command)?.succeeded().map(drop)
     }
 
     /// Returns the path of a namespace with a pod in m2.
@@ -315,6 +346,14 @@ fn values(node: Ipv4Addr) -> Result<Value> {
             "webhookConfiguration": {"url": format!("https://{node}:8443")},
         }},
     }))
+}
+
+/// Waits until Karmada has created the namespace in a member cluster, and pods can be created in it.
+fn await_account(member: &Cluster) -> Result<()> {
+    eventually_ok("the namespace shop in m1", || {
+        member.api().get("/api/v1/namespaces/shop/serviceaccounts/default")?.succeeded()
+    })
+    .map(drop)
 }
 
 fn path_of(namespace: &Namespace<'_>) -> String {

@@ -3,6 +3,7 @@
 mod cert_manager;
 pub(in crate::cases) mod configurations;
 pub(in crate::cases) mod environment;
+mod guides;
 mod hardened;
 mod image;
 mod installation;

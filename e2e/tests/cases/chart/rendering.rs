@@ -26,6 +26,36 @@ fn helm_lint_accepts_the_chart(context: &'static TestContext) -> Result<()> {
     Ok(())
 }
 
+/// The values are below `spec`, where Argo CD and Flux read them.
+#[e2e::case]
+fn the_examples_for_argo_cd_and_flux_render_and_are_valid(context: &'static TestContext) -> Result<()> {
+    let helm = Helm::new(context)?;
+    let mut count = 0;
+    for entry in std::fs::read_dir(Helm::chart().join("../../examples/gitops"))? {
+        let path = entry?.path();
+        let name = path.display().to_string();
+        for object in parse(&std::fs::read_to_string(&path)?)? {
+            let places = ["/spec/source", "/spec/template/spec/source", ""];
+            let values = places.iter().find_map(|place| match *place {
+                "" => object["spec"].get("values"),
+                place => object.pointer(&format!("{place}/helm/valuesObject")),
+            });
+            let Some(values) = values else { continue };
+            let objects = parse(&helm.template(HOME, values).and_then(Output::succeeded)?.stdout)?;
+            let map = objects.iter().find(|object| object["kind"] == "ConfigMap").context("no ConfigMap")?;
+            let text = map["data"]["durward.yaml"].as_str().context("no durward.yaml")?;
+            let directory = context.directory("gitops")?;
+            // `config check` reads the files that the configuration names.
+            e2e::context::write(&directory.join("karmada"), "kubeconfig", "{}")?;
+            let file = e2e::context::write(&directory, "durward.yaml", text)?.display().to_string();
+            Durward::command(context, &["config", "check", &file])?.succeeded().context(name.clone())?;
+            count += 1;
+        }
+    }
+    ensure!(count == 4, "{count} of 4 files have values");
+    Ok(())
+}
+
 #[e2e::case]
 fn the_api_server_accepts_every_configuration(context: &'static TestContext) -> Result<()> {
     accepts_every_configuration(context, &*configurations::bare_cluster(context)?)

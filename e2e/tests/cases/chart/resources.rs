@@ -8,7 +8,7 @@ use e2e::prelude::*;
 use super::configurations::HOME;
 use super::environment::{Environment, exclusive, home_path, installed, values};
 use crate::cases::environment::eventually_ok;
-use crate::cases::objects::{await_gone, contains_all};
+use crate::cases::objects::contains_all;
 use crate::cases::pages::{self, Expect, Shell};
 use crate::cases::policies::EXAMPLE;
 
@@ -64,8 +64,7 @@ fn an_upgrade_turns_the_guard_on_without_a_failed_call(context: &'static TestCon
 #[e2e::case]
 fn the_page_of_custom_resources_works(context: &'static TestContext) -> Result<()> {
     let environment = exclusive(context)?;
-    environment.helm.uninstall(HOME, &["--ignore-not-found"])?.succeeded()?;
-    await_gone(environment.node.cluster(), &format!("/api/v1/namespaces/{HOME}/configmaps/durward"))?;
+    environment.remove()?;
     let directory = context.directory("custom-resources")?;
     copy(Path::new(EXAMPLE), &directory.join("examples/kubernetesclusters"))?;
     let image = values()["image"].clone();
@@ -122,27 +121,13 @@ fn the_page_of_custom_resources_works(context: &'static TestContext) -> Result<(
     ensure!(installed, "the page does not install Durward");
     kubectl.run(&["delete", "kubernetesclusters", "--all"])?.succeeded()?;
     environment.audit.has_no_forbidden_requests()?;
-    environment.helm.uninstall(HOME, &[])?.succeeded()?;
-    let api = environment.node.cluster().api();
-    eventually("the pods of the removed release to end", Duration::from_secs(120), || {
-        let pods = api.get(&home_path("pods"))?.succeeded()?;
-        let left = pods.body["items"].as_array().map_or(0, Vec::len);
-        Ok(if left == 0 { Poll::Ready(()) } else { Poll::Pending(left.to_string()) })
-    })?;
     // The Job before the removal also asks for the mutating configuration, which this release has no permission for. Pods that
     // end have no permissions.
+    environment.remove()?;
     environment.audit.clear()
 }
 
 impl Environment {
-    /// Changes an annotation of the pods, so that the kubelet updates their files at once instead of within a minute.
-    fn mount_again(&self) -> Result<()> {
-        let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
-        let annotation = format!("example.org/mounted-at={}", time.as_millis());
-        let pods = ["annotate", "pods", "--all", "-n", HOME, "--overwrite", &annotation];
-        self.node.cluster().kubectl().run(&pods)?.succeeded().map(drop)
-    }
-
     /// Waits until a broken object is denied with this text, or allowed if the text is empty.
     fn await_verdict(&self, text: &str) -> Result<()> {
         eventually_ok("the verdict on a broken object", || self.verdict_is(text))

@@ -16,6 +16,9 @@ use serde_json::json;
 
 use super::new::{NameArgs, write_all};
 
+/// The signer of client certificates for the API server. Its controller `csrsigning` also runs in Karmada's control plane.
+const CLIENTS: &str = "kubernetes.io/kube-apiserver-client";
+
 /// The signer that only signs for kubelets.
 const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
 
@@ -23,13 +26,16 @@ const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Name of the signer, like example.com/serving
-    #[arg(long, value_name = "NAME")]
-    pub(crate) signer: String,
+    #[arg(long, value_name = "NAME", required_unless_present = "user")]
+    pub(crate) signer: Option<String>,
     /// Output directory for tls.key (created if it does not exist)
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
     #[command(flatten)]
     pub(crate) names: NameArgs,
+    /// Request a client certificate of this user instead
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["signer", "NameArgs"])]
+    pub(crate) user: Option<String>,
     /// Requested validity; the signer can choose another one
     #[arg(long, value_name = "DAYS", default_value_t = 365, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(1..=3650))]
     pub(crate) days: i32,
@@ -43,17 +49,22 @@ pub(crate) struct Args {
 
 /// `certs csr`
 pub(crate) fn csr(args: &Args) -> Outcome {
-    check_signer(&args.signer)?;
-    let names = args.names.names()?;
-    let request = SigningRequest::new(&names).map_err(Problem::from)?;
+    let (request, signer, usage) = if let Some(user) = &args.user {
+        (SigningRequest::for_user(user), CLIENTS, "client auth")
+    } else {
+        let signer = args.signer.as_deref().unwrap_or_default();
+        check_signer(signer)?;
+        (SigningRequest::new(&args.names.names()?), signer, "server auth")
+    };
+    let request = request.map_err(Problem::from)?;
     let object = json!({
         "apiVersion": "certificates.k8s.io/v1",
         "kind": "CertificateSigningRequest",
         "metadata": {"name": args.request},
         "spec": {
-            "signerName": args.signer,
+            "signerName": signer,
             "request": STANDARD.encode(&request.request),
-            "usages": ["digital signature", "server auth"],
+            "usages": ["digital signature", usage],
             "expirationSeconds": args.days * 86_400,
         },
     });

@@ -15,7 +15,7 @@ pub(crate) enum Command {
     New(new::Args),
     /// Create a key and a request for a signer of the cluster
     #[command(
-        after_help = "Example:\n  durward certs csr --signer example.com/serving --service durward.durward-system --out tls | kubectl apply -f -\n\nWrites tls.key and prints a CertificateSigningRequest. Signers of Kubernetes itself are refused: none signs for a webhook."
+        after_help = "Examples:\n  durward certs csr --signer example.com/serving --service durward.durward-system --out tls | kubectl apply -f -\n  durward certs csr --user durward --out user | kubectl --kubeconfig karmada-admin.config apply -f -\n\nWrites tls.key and prints a CertificateSigningRequest. For a serving certificate, signers of Kubernetes itself are refused: none signs for a webhook."
     )]
     Csr(csr::Args),
 }

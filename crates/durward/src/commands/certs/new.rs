@@ -37,7 +37,7 @@ pub(crate) struct Args {
 
 /// The names of a serving certificate, as flags.
 #[derive(Debug, clap::Args)]
-#[group(required = true, multiple = true)]
+#[group(multiple = true)]
 pub(crate) struct NameArgs {
     /// Service of Durward; adds all its DNS names
     #[arg(long, value_name = "NAME.NAMESPACE")]
@@ -51,7 +51,7 @@ pub(crate) struct NameArgs {
 }
 
 impl NameArgs {
-    /// Checks and returns the names.
+    /// Checks and returns the names, at least one.
     pub(crate) fn names(&self) -> Result<Vec<ServingName>, Problem> {
         let mut names = Vec::new();
         for service in &self.service {
@@ -61,6 +61,10 @@ impl NameArgs {
             names.push(dns("--name", name)?);
         }
         names.extend(self.address.iter().copied().map(ServingName::Address));
+        if names.is_empty() {
+            let problem = Problem::new("--service, --name or --address is required");
+            return Err(problem.next("for example: --service durward.durward-system"));
+        }
         Ok(names)
     }
 }
