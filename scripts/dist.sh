@@ -61,7 +61,7 @@ EOF
   tar_of "$layout" >"$3"
 }
 
-# image NAME PROGRAM...: an OCI archive with the files of the Containerfile in deploy/image. The first program is the entry point.
+# image NAME PROGRAM...: an OCI archive with the files of deploy/image/Containerfile. The first program is the entry point.
 image() {
   local name=$1 root=$work/$1-root created diff layer config manifest
   local -r layout=$work/$1-layout
