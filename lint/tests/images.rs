@@ -13,7 +13,10 @@ fn a_container_engine_builds_as_a_release_is_built() {
     let stages: Vec<&str> = values(&file, "FROM ").collect();
     let [build, "scratch AS durward-node", "scratch AS durward"] = stages[..] else { panic!("{stages:?}") };
     let image = build.strip_suffix(" AS build").unwrap();
-    assert!(workflow.contains(&format!("    container: {image}\n")), "{image} is not the one of the workflow");
+    assert!(
+        workflow.contains(&format!("    container: {image}\n")),
+        "{image} is not the one of the workflow"
+    );
     let toolchain = read("rust-toolchain.toml");
     let version = toolchain.split('"').nth(1).unwrap();
     assert!(image.starts_with(&format!("rust:{version}-bookworm@")), "{image} is not Rust {version}");
