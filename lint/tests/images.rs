@@ -58,10 +58,14 @@ fn every_place_names_the_images_of_the_workflow() {
         let named = values.split("repository: ").nth(1).unwrap().lines().next().unwrap();
         assert_eq!(named, format!("ghcr.io/{owner}/{name}"));
     }
+    let metadata = read("charts/durward/Chart.yaml");
+    for name in ["durward", "durward-node"] {
+        let image = format!("      image: ghcr.io/{owner}/{name}:{}\n", env!("CARGO_PKG_VERSION"));
+        assert!(metadata.contains(&image), "annotations of Chart.yaml: {image}");
+    }
     for file in ["charts/durward/README.md", "docs/src/operate/install.md"] {
         assert!(read(file).contains(&format!("ghcr.io/{owner}/durward")), "{file}");
     }
-    let metadata = read("charts/durward/Chart.yaml");
     assert_eq!(values(&metadata, "home: ").next(), Some(repository));
     // The manifest for krew.
     assert!(read("scripts/dist.sh").contains("url=$repository/releases/download/v$version\n"));
