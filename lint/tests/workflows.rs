@@ -10,11 +10,12 @@ use std::process::{Command, Output};
 use std::{env, fs};
 
 /// Commands of this repository in `run:`, and the file and the text that show what runs them.
-const OURS: [(&str, &str, &str); 12] = [
+const OURS: [(&str, &str, &str); 13] = [
     ("make lint", ".ci/run", "exec make lint test"),
     ("make test", ".ci/run", "exec make lint test"),
     ("make bench-instructions", HERE, "fn instructions_are_compared"),
     ("make dist dist-check", "Makefile", "\tIMAGES= scripts/dist.sh\n"),
+    ("make docs", HERE, "fn the_book_is_built_by_the_pinned_mdbook"),
     ("make advisories", HERE, "fn advisories_are_checked"),
     ("make fuzz FUZZ_SECONDS=1200 NIGHTLY=nightly-2026-05-20", HERE, "fn every_fuzz_target_is_run"),
     (
@@ -142,6 +143,20 @@ fn advisories_are_checked() {
     );
     programs.run("make", &["advisories"]);
     assert_eq!(programs.calls(), ["cargo deny --version", "cargo deny check advisories"]);
+}
+
+#[test]
+fn the_book_is_built_by_the_pinned_mdbook() {
+    let programs = Programs::new("docs");
+    programs.add("mdbook", "[ $1 = build ]");
+    programs.add("cargo", "");
+    programs.run("make", &["docs"]);
+    let calls = programs.calls();
+    let makefile = fs::read_to_string(root().join("Makefile")).unwrap();
+    let version = makefile.split("MDBOOK := ").nth(1).unwrap().lines().next().unwrap();
+    assert_eq!(calls[0], "mdbook --version");
+    assert!(calls[1].starts_with("cargo install mdbook ") && calls[1].ends_with(version), "{calls:?}");
+    assert_eq!(calls[2..], ["mdbook build docs"]);
 }
 
 #[test]
