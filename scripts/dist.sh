@@ -3,7 +3,9 @@
 #
 #   scripts/dist.sh               build the static binaries and package them
 #   scripts/dist.sh package DIR   package the binaries that are built
-#   scripts/dist.sh index DIR     write the files for all architectures of DIR, and the checksums
+#   scripts/dist.sh index DIR [CLI]
+#                                 write the files for all architectures of DIR, and the checksums. CLI has the command line for other
+#                                 systems: cli-darwin-arm64/durward, cli-windows-amd64/durward.exe
 #   scripts/dist.sh check         package twice under different conditions, and compare
 #
 # IMAGES is the registry and path in image names, by default registry.example.com.
@@ -32,12 +34,13 @@ tar_of() {
 # archive DIR FILE: the same, compressed.
 archive() { tar_of "$1" | gzip -9 --no-name >"$2"; }
 
-# archive_of PROGRAM: the program and the license, for a user's machine.
+# archive_of FILE ARCHIVE: the program and the license, for a user's machine.
 archive_of() {
-  local root=$work/$1-archive
-  install -D -m 755 "target/$target/dist/$1" "$root/$1"
-  install -m 644 LICENSE "$root/LICENSE"
-  archive "$root" "$out/$1-$version-linux-$arch.tar.gz"
+  local root
+  root=$(mktemp -d "$work/archive.XXX")
+  install -m 755 "$1" "$root/"
+  install -m 644 LICENSE "$root/"
+  archive "$root" "$2"
 }
 
 readonly image_type=application/vnd.oci.image
@@ -61,7 +64,7 @@ EOF
   tar_of "$layout" >"$3"
 }
 
-# image NAME PROGRAM...: an OCI archive with the files of the Containerfile in deploy/image. The first program is the entry point.
+# image NAME PROGRAM...: an OCI archive with the files of deploy/image/Containerfile. The first program is the entry point.
 image() {
   local name=$1 root=$work/$1-root created diff layer config manifest
   local -r layout=$work/$1-layout
@@ -152,7 +155,7 @@ package() { # DIR
   mkdir -p "$out"
   for program in durward durward-node; do
     [ -x "target/$target/dist/$program" ] || fail "target/$target/dist/$program is missing: run scripts/static.sh"
-    archive_of "$program"
+    archive_of "target/$target/dist/$program" "$out/$program-$version-linux-$arch.tar.gz"
   done
   image durward durward
   image durward-node durward-node durward
@@ -164,10 +167,14 @@ package() { # DIR
   index "$out"
 }
 
-# index DIR: the images of all architectures, their digests in the chart and the plain YAML, the plugin manifest for krew with one
-# platform for each archive, and the checksums of all files.
+# index DIR [CLI]: the images of all architectures, their digests in the chart and the plain YAML, the archives for other systems, the
+# plugin manifest for krew with one platform for each archive, and the checksums of all files.
 index() {
-  local name archive platform url=$repository/releases/download/v$version
+  local name archive platform program url=$repository/releases/download/v$version
+  for program in ${2:+"$2"/cli-*/*}; do
+    platform=$(basename "$(dirname "$program")")
+    archive_of "$program" "$1/durward-$version-${platform#cli-}.tar.gz"
+  done
   cd "$1"
   for name in durward durward-node; do merge "$name"; done
   mv "$work/images" images.txt
@@ -189,17 +196,23 @@ spec:
     Shows what deleting a namespace or CRD would remove in every cluster, and sets
     the annotations that override a denial of the admission webhook Durward. Checks
     manifests against ValidatingAdmissionPolicies without a cluster.
+
+    On macOS and Windows: impact, check, diff, override, acknowledge, doctor, review,
+    inject, convert, snapshot, unregister, config, manifests, certs. The webhook server
+    and LXCFS need Linux.
   platforms:
 EOF
-    for archive in durward-"$version"-linux-*.tar.gz; do
-      platform=${archive%.tar.gz}
+    for archive in durward-"$version"-{linux,darwin,windows}-*.tar.gz; do
+      [ -e "$archive" ] || continue
+      platform=${archive#"durward-$version-"} platform=${platform%.tar.gz} program=durward
+      [[ $platform != windows-* ]] || program=durward.exe
       cat <<EOF
-  - selector: {matchLabels: {os: linux, arch: ${platform##*-}}}
+  - selector: {matchLabels: {os: ${platform%-*}, arch: ${platform#*-}}}
     uri: $url/$archive
     sha256: $(sha256sum "$archive" | cut -d ' ' -f 1)
-    bin: durward
+    bin: $program
     files:
-    - {from: durward, to: .}
+    - {from: $program, to: .}
     - {from: LICENSE, to: .}
 EOF
     done
@@ -228,7 +241,8 @@ case ${1:-} in
     package target/dist-out
     cat target/dist-out/SHA256SUMS
     ;;
-  package | index) [ $# = 2 ] || fail "usage: $0 $1 DIR"; "$1" "$2" ;;
+  package) [ $# = 2 ] || fail "usage: $0 package DIR"; package "$2" ;;
+  index) [ $# = 2 ] || [ $# = 3 ] || fail "usage: $0 index DIR [CLI]"; index "$2" "${3:-}" ;;
   check) check ;;
   *) fail "unknown argument $1: see the head of $0" ;;
 esac

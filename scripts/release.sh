@@ -3,6 +3,7 @@
 #
 #   scripts/release.sh tag           fail if the tag does not name the version, or if its commit is not on main
 #   scripts/release.sh images DIR    push the images of DIR, and sign them
+#   scripts/release.sh chart DIR     push the chart of DIR, and sign it
 #   scripts/release.sh publish DIR   sign the checksums, and create the release with all files
 #
 # cosign signs with a certificate for the identity of the workflow, so there is no key to keep.
@@ -37,6 +38,15 @@ images() {
   done 3<images.txt
 }
 
+# chart DIR: Helm prints the digest of the chart in the registry. cosign has the login of `images`.
+chart() {
+  local digest
+  helm registry login "${IMAGES%%/*}" --username "$GITHUB_ACTOR" --password-stdin <<<"$GH_TOKEN"
+  digest=$(helm push "$1/durward-chart-$version.tgz" "oci://$IMAGES/charts" 2>&1 | tee /dev/stderr | sed -n 's/^Digest: //p')
+  [ -n "$digest" ] || fail "helm push printed no digest"
+  cosign sign --yes "$IMAGES/charts/durward@$digest"
+}
+
 publish() { # DIR
   cosign sign-blob --yes --bundle "$1/SHA256SUMS.sigstore.json" "$1/SHA256SUMS"
   gh release create "$GITHUB_REF_NAME" --verify-tag --notes-file CHANGELOG.md "$1"/*
@@ -44,6 +54,6 @@ publish() { # DIR
 
 case ${1:-} in
   tag) tag ;;
-  images | publish) [ $# = 2 ] || fail "usage: $0 $1 DIR"; "$1" "$2" ;;
+  images | chart | publish) [ $# = 2 ] || fail "usage: $0 $1 DIR"; "$1" "$2" ;;
   *) fail "unknown argument ${1:-}: see the head of $0" ;;
 esac

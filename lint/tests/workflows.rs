@@ -10,21 +10,30 @@ use std::process::{Command, Output};
 use std::{env, fs};
 
 /// Commands of this repository in `run:`, and the file and the text that show what runs them.
-const OURS: [(&str, &str, &str); 10] = [
+const OURS: [(&str, &str, &str); 13] = [
     ("make lint", ".ci/run", "exec make lint test"),
     ("make test", ".ci/run", "exec make lint test"),
     ("make bench-instructions", HERE, "fn instructions_are_compared"),
     ("make dist dist-check", "Makefile", "\tIMAGES= scripts/dist.sh\n"),
+    ("make docs", HERE, "fn the_book_is_built_by_the_pinned_mdbook"),
     ("make advisories", HERE, "fn advisories_are_checked"),
     ("make fuzz FUZZ_SECONDS=1200 NIGHTLY=nightly-2026-05-20", HERE, "fn every_fuzz_target_is_run"),
-    ("scripts/dist.sh index dist", HERE, "fn a_release_has_the_images_of_both_architectures"),
+    (
+        "target/dist/durward check examples/kubernetesclusters/cases.yaml --with examples/kubernetesclusters/crd.yaml --with examples/kubernetesclusters/policy.yaml",
+        "docs/src/check/cases.md",
+        "$ durward check examples/kubernetesclusters/cases.yaml --with examples/kubernetesclusters/crd.yaml --with examples/kubernetesclusters/policy.yaml\n0 documents",
+    ),
+    ("scripts/dist.sh index dist cli", HERE, "fn a_release_has_the_images_of_both_architectures"),
     ("scripts/release.sh tag", HERE, "fn a_tag_that_is_not_the_version_or_not_on_main_is_refused"),
     ("scripts/release.sh images dist", HERE, "fn images_are_pushed_and_signed_by_digest"),
+    ("scripts/release.sh chart dist", HERE, "fn the_chart_is_pushed_and_signed_by_digest"),
     ("scripts/release.sh publish dist", HERE, "fn the_release_contains_the_signature_of_the_checksums"),
 ];
 
 /// Commands of other programs.
-const OTHERS: [&str; 2] = [
+const OTHERS: [&str; 4] = [
+    "cargo check --locked -p durward",
+    "cargo build --locked --profile dist -p durward",
     "git config --global --add safe.directory \"$GITHUB_WORKSPACE\"",
     "rustup toolchain install nightly-2026-05-20 --profile minimal",
 ];
@@ -38,6 +47,10 @@ const IMAGES: &str = "ghcr.example.com/team";
 const NAMES: [&str; 2] = ["durward", "durward-node"];
 
 const ARCHITECTURES: [&str; 2] = ["amd64", "arm64"];
+
+/// The systems that only have the command line, and its file there.
+const SYSTEMS: [(&str, &str); 3] =
+    [("darwin-amd64", "durward"), ("darwin-arm64", "durward"), ("windows-amd64", "durward.exe")];
 
 #[test]
 fn a_test_runs_each_command_of_a_workflow() {
@@ -93,9 +106,9 @@ fn a_release_needs_green_tests_and_the_environment() {
         &text[start..end]
     };
     assert!(job("test").contains("- run: scripts/release.sh tag\n    - run: make test"));
-    assert!(job("build").contains("\n    needs: test\n"));
+    assert!(job("build").contains("\n    needs: test\n") && job("cli").contains("\n    needs: test\n"));
     assert!(
-        job("publish").contains("\n    needs: build\n")
+        job("publish").contains("\n    needs: [build, cli]\n")
             && job("publish").contains("\n    environment: release\n")
     );
 }
@@ -130,6 +143,20 @@ fn advisories_are_checked() {
     );
     programs.run("make", &["advisories"]);
     assert_eq!(programs.calls(), ["cargo deny --version", "cargo deny check advisories"]);
+}
+
+#[test]
+fn the_book_is_built_by_the_pinned_mdbook() {
+    let programs = Programs::new("docs");
+    programs.add("mdbook", "[ $1 = build ]");
+    programs.add("cargo", "");
+    programs.run("make", &["docs"]);
+    let calls = programs.calls();
+    let makefile = fs::read_to_string(root().join("Makefile")).unwrap();
+    let version = makefile.split("MDBOOK := ").nth(1).unwrap().lines().next().unwrap();
+    assert_eq!(calls[0], "mdbook --version");
+    assert!(calls[1].starts_with("cargo install mdbook ") && calls[1].ends_with(version), "{calls:?}");
+    assert_eq!(calls[2..], ["mdbook build docs"]);
 }
 
 #[test]
@@ -203,6 +230,34 @@ fn a_release_has_the_images_of_both_architectures() {
     }
 }
 
+/// krew installs each archive, whose checksum the release signs.
+#[test]
+fn the_command_line_is_packed_for_every_system() {
+    let programs = Programs::new("systems");
+    let dist = programs.distribution();
+    let (krew, sums) = (programs.file("dist/krew.yaml"), programs.file("dist/SHA256SUMS"));
+    let workflow = fs::read_to_string(root().join(".github/workflows/release.yaml")).unwrap();
+    let linux = ARCHITECTURES.map(|arch| (format!("linux-{arch}"), "durward"));
+    let others = SYSTEMS.map(|(platform, file)| (platform.to_owned(), file));
+    for (platform, file) in linux.iter().chain(&others) {
+        let archive = dist.join(format!("durward-{VERSION}-{platform}.tar.gz"));
+        let (name, sum) = (archive.file_name().unwrap().display(), sha256(&archive));
+        assert!(sums.contains(&format!("{sum}  {name}\n")), "{sums}");
+        let (os, arch) = platform.split_once('-').unwrap();
+        let listed = format!(
+            "  - selector: {{matchLabels: {{os: {os}, arch: {arch}}}}}\n    uri: https://github.com/durward/durward/releases/download/v{VERSION}/{name}\n    sha256: {sum}\n    bin: {file}\n"
+        );
+        assert!(krew.contains(&listed), "{krew}");
+    }
+    assert_eq!(krew.matches("selector:").count(), ARCHITECTURES.len() + SYSTEMS.len());
+    for (platform, file) in SYSTEMS {
+        let unpacked = programs.unpacked(&dist.join(format!("durward-{VERSION}-{platform}.tar.gz")));
+        assert_eq!(fs::read_to_string(unpacked.join(file)).unwrap(), platform);
+        assert!(unpacked.join("LICENSE").is_file());
+        assert!(workflow.contains(&format!("- {{platform: {platform}, runner: ")), "{platform}");
+    }
+}
+
 #[test]
 fn a_tag_that_is_not_the_version_or_not_on_main_is_refused() {
     let programs = Programs::new("tag");
@@ -254,6 +309,25 @@ fn images_are_pushed_and_signed_by_digest() {
     assert_eq!(calls[1..], expected);
     assert_eq!(calls.len(), 1 + NAMES.len() * (2 + ARCHITECTURES.len()));
     assert_eq!(programs.file("output"), outputs);
+}
+
+#[test]
+fn the_chart_is_pushed_and_signed_by_digest() {
+    let programs = Programs::new("chart");
+    let dist = programs.distribution();
+    // Helm prints this to standard error.
+    programs.add("helm", "[ $1 = registry ] || printf 'Pushed: x\nDigest: sha256:0123\n' >&2");
+    programs.add("cosign", "");
+    programs.run("scripts/release.sh", &["chart", dist.to_str().unwrap()]);
+    let expected = [
+        "helm registry login ghcr.example.com --username octocat --password-stdin".to_owned(),
+        format!("helm push {}/durward-chart-{VERSION}.tgz oci://{IMAGES}/charts", dist.display()),
+        format!("cosign sign --yes {IMAGES}/charts/durward@sha256:0123"),
+    ];
+    assert_eq!(programs.calls(), expected);
+    programs.add("helm", "");
+    let output = programs.command("scripts/release.sh", &["chart", dist.to_str().unwrap()]).output().unwrap();
+    assert!(!output.status.success() && text(&output).contains("no digest"), "{}", text(&output));
 }
 
 #[test]
@@ -340,6 +414,11 @@ impl Programs {
             fs::write(dist.join(format!("durward-{VERSION}-linux-{arch}.tar.gz")), arch).unwrap();
             fs::write(dist.join(format!("durward-{VERSION}-linux-{arch}.cdx.json")), "{}").unwrap();
         }
+        let cli = self.directory.join("cli");
+        for (platform, file) in SYSTEMS {
+            fs::create_dir_all(cli.join(format!("cli-{platform}"))).unwrap();
+            fs::write(cli.join(format!("cli-{platform}/{file}")), platform).unwrap();
+        }
         let images = NAMES.map(|name| format!("image: {IMAGES}/{name}:{VERSION}\n"));
         fs::write(dist.join("install-deletion.yaml"), images.concat()).unwrap();
         let chart = dist.join(format!("durward-chart-{VERSION}.tgz"));
@@ -349,7 +428,7 @@ impl Programs {
         );
         // A release runs it once for each architecture, and once for both.
         for _ in 0..2 {
-            self.run("scripts/dist.sh", &["index", dist.to_str().unwrap()]);
+            self.run("scripts/dist.sh", &["index", dist.to_str().unwrap(), cli.to_str().unwrap()]);
         }
         dist
     }

@@ -188,3 +188,55 @@ capabilities:
 {{ toYaml . }}
 {{- end }}
 {{- end -}}
+
+{{/* The pod of a command with the account, files and API servers of the server, without its restart policy. Argument: list of the root,
+the name of the container, and the arguments. */}}
+{{- define "durward.commandPod" -}}
+{{- $root := index . 0 -}}
+{{- $name := index . 1 -}}
+{{- $args := index . 2 -}}
+serviceAccountName: durward
+automountServiceAccountToken: true
+enableServiceLinks: false
+{{- with $root.Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $root.Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- if $root.Values.hostNetwork }}
+# The command needs the same API servers as the server.
+hostNetwork: true
+dnsPolicy: ClusterFirstWithHostNet
+{{- end }}
+securityContext:
+  {{- include "durward.podSecurityContext" $root | nindent 2 }}
+{{- with $root.Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $root.Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+containers:
+- name: {{ $name }}
+  image: {{ include "durward.image" (list $root $root.Values.image "image") }}
+  imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+  args:
+    {{- toYaml $args | nindent 4 }}
+  resources:
+    requests:
+      cpu: 10m
+      memory: 16Mi
+    limits:
+      memory: 64Mi
+  securityContext:
+    {{- include "durward.securityContext" $root | nindent 4 }}
+  terminationMessagePolicy: FallbackToLogsOnError
+  volumeMounts:
+    {{- include "durward.volumeMounts" $root | nindent 4 }}
+volumes:
+  {{- include "durward.volumes" $root | nindent 2 }}
+{{- end -}}

@@ -4,8 +4,12 @@
 
 use std::fs::{File, FileType};
 use std::io::{self, Read};
+#[cfg(unix)]
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
+
+/// The word for a pipe.
+const PIPE: &str = "a pipe";
 
 /// Error: a file cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +48,7 @@ pub fn read_file(path: &Path, limit: u64) -> Result<Vec<u8>, FileError> {
 pub fn check_file(path: &Path, limit: u64) -> Result<(), FileError> {
     // Checked before it is opened, because opening a pipe waits for its other end.
     let metadata = std::fs::metadata(path).map_err(FileError::Unreadable)?;
-    if metadata.file_type().is_fifo() && is_open_here(path) {
+    if word(metadata.file_type()) == PIPE && is_open_here(path) {
         return Ok(());
     }
     if !metadata.is_file() {
@@ -70,15 +74,13 @@ pub fn read_limited(source: impl Read, limit: u64) -> Result<Vec<u8>, FileError>
 }
 
 fn word(kind: FileType) -> &'static str {
-    if kind.is_dir() {
-        "a directory"
-    } else if kind.is_fifo() {
-        "a pipe"
+    #[cfg(unix)]
+    if kind.is_fifo() {
+        return PIPE;
     } else if kind.is_socket() {
-        "a socket"
-    } else {
-        "a device"
+        return "a socket";
     }
+    if kind.is_dir() { "a directory" } else { "a device" }
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind, Read as _};
+#[cfg(target_os = "linux")]
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc as std_mpsc};
@@ -18,6 +19,7 @@ use std::thread;
 use std::time::Duration;
 
 use lxcfs::{LxcfsFile, NodeSettings};
+#[cfg(target_os = "linux")]
 use rustix::fs::{major, minor};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -247,8 +249,15 @@ impl FileReader {
 }
 
 /// Returns the device number of the file system of a file, as the table of mounts has it.
+#[cfg(target_os = "linux")]
 fn device(metadata: &Metadata) -> String {
     format!("{}:{}", major(metadata.dev()), minor(metadata.dev()))
+}
+
+/// Other systems have no LXCFS.
+#[cfg(not(target_os = "linux"))]
+fn device(_: &Metadata) -> String {
+    String::new()
 }
 
 /// Reads a file in this thread.

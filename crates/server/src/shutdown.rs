@@ -2,6 +2,7 @@
 
 use std::io;
 
+#[cfg(unix)]
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -36,6 +37,7 @@ impl Shutdown {
     }
 
     /// Creates a shutdown that SIGTERM or SIGINT requests. Call it once per process, inside a tokio runtime.
+    #[cfg(unix)]
     pub fn on_signals() -> io::Result<Self> {
         let (handle, shutdown) = Self::manual();
         let mut terminate = signal(SignalKind::terminate())?;
@@ -47,6 +49,19 @@ impl Shutdown {
                     _ = interrupt.recv() => "SIGINT",
                 };
                 tracing::info!(signal = name, "stop signal received");
+                handle.request();
+            }
+        });
+        Ok(shutdown)
+    }
+
+    /// Creates a shutdown that Ctrl-C requests. Call it once per process, inside a tokio runtime.
+    #[cfg(windows)]
+    pub fn on_signals() -> io::Result<Self> {
+        let (handle, shutdown) = Self::manual();
+        let mut interrupt = tokio::signal::windows::ctrl_c()?;
+        tokio::spawn(async move {
+            while interrupt.recv().await.is_some() {
                 handle.request();
             }
         });

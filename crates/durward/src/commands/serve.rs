@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use config::Problem;
 use console::exit::{Outcome, Stop};
+#[cfg(unix)]
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::args::{ClusterArgs, LogArgs, ServerArgs};
@@ -33,6 +34,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     };
     let file = File::load(&args.config, purpose)?;
     let log = log::start(args.log.level.as_ref().unwrap_or(&file.log), args.log.format)?;
+    #[cfg(unix)]
     raise_open_files();
     let runtime = runtime()?;
     let (server, cluster) = (args.server.clone(), args.cluster.clone());
@@ -49,6 +51,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
 
 /// Raises the limit of open files to the highest one that the process may set, as every program in Go does. Each connection needs a
 /// file, and some systems allow only 1,024 at first.
+#[cfg(unix)]
 fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {

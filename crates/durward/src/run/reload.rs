@@ -5,6 +5,7 @@
 //! old plan stays, and the log, the metrics and `/readyz?verbose` report each problem. It is read again until it is valid. Settings
 //! that need a restart are reported as well.
 
+use std::io;
 use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,7 +17,8 @@ use logging::Handle;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use server::{Check, Checks, Metrics, PlanCell, supervise};
-use tokio::signal::unix::Signal;
+#[cfg(unix)]
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::clients::control_planes::ControlPlanes;
@@ -29,6 +31,27 @@ use crate::run::policies::PolicyReport;
 
 /// Poll interval. Kubelet updates a mounted `ConfigMap` within about a minute, so ten seconds more do not matter.
 pub(crate) const POLL: Duration = Duration::from_secs(10);
+
+/// The signal SIGHUP, which Windows doesn't have.
+pub(crate) struct Hangup(#[cfg(unix)] Signal);
+
+impl Hangup {
+    /// Replaces the default action of the signal. Must be called in a runtime.
+    pub(crate) fn register() -> io::Result<Self> {
+        #[cfg(unix)]
+        return Ok(Self(signal(SignalKind::hangup())?));
+        #[cfg(not(unix))]
+        Ok(Self())
+    }
+
+    /// Returns when the process received the signal.
+    async fn received(&mut self) {
+        #[cfg(unix)]
+        self.0.recv().await;
+        #[cfg(not(unix))]
+        std::future::pending::<()>().await;
+    }
+}
 
 /// The active plan and the file that it was built from.
 pub(crate) struct Reload {
@@ -136,7 +159,7 @@ impl Reload {
     /// Reads the file on `hangup` and every `poll`, until the process ends.
     pub(crate) fn follow(
         self,
-        hangup: Signal,
+        hangup: Hangup,
         poll: Duration,
         metrics: Metrics,
     ) -> impl Future<Output = ()> + Send {
@@ -149,7 +172,7 @@ impl Reload {
                 ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
                 loop {
                     let asked = tokio::select! {
-                        _ = hangup.recv() => true,
+                        () = hangup.received() => true,
                         _ = ticks.tick() => false,
                     };
                     read_blocking(Arc::clone(&reload), asked).await;
@@ -301,7 +324,6 @@ mod tests {
 
     use cluster::Clients;
     use cluster::live::Access;
-    use tokio::signal::unix::{SignalKind, signal};
 
     use super::*;
 
@@ -342,8 +364,8 @@ mod tests {
         let path = dir.path().join("durward.yaml");
         fs::write(&path, GOOD).unwrap();
         let (reload, cell, _) = reload(&path);
-        let nobody_sends_it = signal(SignalKind::hangup()).unwrap();
-        let following = reload.follow(nobody_sends_it, Duration::from_millis(10), Metrics::new("t"));
+        let hangup = Hangup::register().unwrap();
+        let following = reload.follow(hangup, Duration::from_millis(10), Metrics::new("t"));
         let found = async {
             fs::write(&path, OTHER).unwrap();
             while cell.current().generation() != 2 {

@@ -17,7 +17,6 @@ use server::{
     Addresses, BindError, Bound, CertificateSource, Checks, IssuedCertificates, Metrics, PlanCell, Server,
     ServerOptions, Settings, Shutdown, Stopped, supervise,
 };
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
 use super::VERSION;
@@ -25,7 +24,7 @@ use super::events;
 use super::expiry::ExpiryReport;
 use super::member_health::MemberHealthReport;
 use super::plan;
-use super::reload::{self, Reload};
+use super::reload::{self, Hangup, Reload};
 use crate::args::{ClusterArgs, ServerArgs};
 use crate::certificates::{is_for, server_name};
 use crate::clients::control_planes::ControlPlanes;
@@ -48,7 +47,7 @@ pub(crate) async fn start(
         |error: io::Error| Stop::fault(Problem::new("cannot handle signals").why(error.to_string()));
     let mut shutdown = Shutdown::on_signals().map_err(uncaught)?;
     // A SIGHUP during the start is handled after it by reading the file again.
-    let hangup = signal(SignalKind::hangup()).map_err(uncaught)?;
+    let hangup = Hangup::register().map_err(uncaught)?;
     // A credential plugin blocks its thread, so this runs in a task of its own.
     let flags = cluster.clone();
     let opening = tokio::spawn(async move { (connect::open(&flags, &file).await, file) });

@@ -1,8 +1,10 @@
-//! The files of `scripts/dist.sh`: the images of the static binaries run on the node, and the same commit gives the same bytes.
+//! The files of `scripts/dist.sh`: the images of the static binaries run on the node, and the same commit gives the same bytes. A fresh
+//! clone gives the images of `deploy/image/Containerfile`.
 
 use std::path::{Path, PathBuf};
 
 use e2e::certificates::{Ca, by_token, kubeconfig};
+use e2e::image::{Recipe, RootFs};
 use e2e::prelude::*;
 use e2e::supervisor::Tool;
 
@@ -20,6 +22,9 @@ const LIMIT: u64 = 20_000_000;
 
 /// Two runs of the packaging. The first one of all builds Helm, which takes a minute.
 const PACKAGED_WITHIN: Duration = Duration::from_secs(600);
+
+/// A build of both binaries without anything in the target directory, on two busy processors.
+const BUILT_WITHIN: Duration = Duration::from_secs(3600);
 
 /// The address of the API server for pods, which only DNS can resolve.
 const SERVER: &str = "https://kubernetes.default.svc";
@@ -55,6 +60,43 @@ fn static_binaries_run_in_images_without_a_base(context: &'static TestContext) -
     environment.install(&released)?;
     environment.audit.has_no_forbidden_requests()?;
     environment.install(&values()).map(drop)
+}
+
+/// Does what a container engine does with `deploy/image/Containerfile`, on this host. A test in `lint` compares the file with these steps.
+#[e2e::case(Soak)]
+fn a_fresh_clone_gives_images_that_start(context: &'static TestContext) -> Result<()> {
+    let environment = installed(context)?;
+    let clone = context.directory("clone")?;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").display().to_string();
+    let supervisor = context.supervisor()?;
+    let git = Tool::new("clone", "git").arguments(["clone", "--quiet", "--no-hardlinks", &root]);
+    supervisor.run(git.argument(clone.display().to_string()), WAIT_LIMIT)?.succeeded()?;
+    let ignored = std::fs::read_to_string(clone.join(".dockerignore"))?;
+    let ignored = ignored.lines().filter(|line| !line.starts_with('#')).map(|line| clone.join(line));
+    let remove = Tool::new("dockerignore", "rm").argument("-rf");
+    let remove = remove.arguments(ignored.map(|path| path.display().to_string()));
+    supervisor.run(remove, WAIT_LIMIT)?.succeeded()?;
+    let began = std::time::Instant::now();
+    let build = Tool::new("static", clone.join("scripts/static.sh")).directory(&clone);
+    supervisor.run(build, BUILT_WITHIN)?.succeeded()?;
+    print(format_args!("the clone was built in {} s", began.elapsed().as_secs()));
+
+    let built = clone.join(format!("target/{}-unknown-linux-gnu/dist", std::env::consts::ARCH));
+    let shop = environment.node.namespace("cloned")?;
+    for (name, programs) in [("durward", &["durward"][..]), ("durward-node", &["durward", "durward-node"])] {
+        let mut files = RootFs::default();
+        for program in programs {
+            files = files.file_as(&format!("/usr/bin/{program}"), &built.join(program))?;
+        }
+        let image = format!("durward.test/cloned-{name}:1");
+        let start = json!({"Entrypoint": [format!("/usr/bin/{name}")], "User": "65532:65532"});
+        let archive = Recipe::new(&image, files).starting(start).build(&supervisor)?;
+        environment.node.import(&archive)?;
+        let version = json!({"image": image, "imagePullPolicy": "Never", "args": ["--version"]});
+        shop.pod(name).container_like("app", version).with(once).is_admitted()?;
+        contains_all(&environment.node.pod(&shop, name).is_done()?.logs("app")?, &[name, VERSION])?;
+    }
+    Ok(())
 }
 
 #[e2e::case(Soak)]

@@ -5,7 +5,7 @@ use e2e::prelude::*;
 use super::configurations::{HOME, bare_cluster};
 use super::environment::{home_path, installed, pod_gets_files, values, without_node};
 use super::removal::WEBHOOKS;
-use crate::cases::objects::contains_all;
+use crate::cases::objects::{contains_all, name_of};
 
 #[e2e::case]
 fn helm_installs_two_replicas_whose_guards_are_called_through_the_service(
@@ -31,6 +31,18 @@ fn helm_installs_two_replicas_whose_guards_are_called_through_the_service(
     environment.node.pod(&db, "etcd").is_ready()?;
     let denied = environment.api().delete(&format!("{}/etcd?dryRun=All", db.path("pods")))?;
     contains_all(denied.message(), &["cannot check etcd quorum"])?;
+    environment.audit.has_no_forbidden_requests().map(drop)
+}
+
+/// The doctor runs in a pod of its own with Durward's account, until it finds no problem.
+#[e2e::case]
+fn helm_test_runs_the_doctor(context: &'static TestContext) -> Result<()> {
+    let environment = installed(context)?;
+    let test = ["test", Helm::RELEASE, "--namespace", HOME, "--timeout", "3m"];
+    let output = environment.helm.run(&test)?.succeeded()?;
+    contains_all(&output.stdout, &["TEST SUITE:     durward-test", "Phase:          Succeeded"])?;
+    let left = environment.home("pods")?;
+    ensure!(left.iter().all(|pod| name_of(pod) != "durward-test"), "the pod of the test is left");
     environment.audit.has_no_forbidden_requests().map(drop)
 }
 

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Write as _;
 use std::net::IpAddr;
+#[cfg(unix)]
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -190,10 +191,14 @@ pub(super) fn write_all(dir: &Path, files: &[(&str, &[u8], u32)], force: bool) -
         let temporary = dir.join(format!(".{name}.new"));
         // A file left by an interrupted run can have another mode.
         let _ = fs::remove_file(&temporary);
-        let written = fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(*mode)
+        let mut options = fs::OpenOptions::new();
+        options.write(true).create_new(true);
+        #[cfg(unix)]
+        options.mode(*mode);
+        // On Windows, a file has the permissions of its directory.
+        #[cfg(not(unix))]
+        let _ = mode;
+        let written = options
             .open(&temporary)
             .and_then(|mut file| file.write_all(text))
             .and_then(|()| fs::rename(&temporary, &path));
