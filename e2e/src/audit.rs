@@ -1,4 +1,4 @@
-//! The audit log of an API server, with the requests of Durward's service account.
+//! The audit log of an API server, with the requests of Durward's service account and of users.
 
 use std::path::PathBuf;
 
@@ -9,9 +9,10 @@ use crate::certificates;
 use crate::context::TestContext;
 use crate::controlplane::Options;
 
-/// The audit policy: all requests of service accounts in the namespace of the documentation.
+/// The audit policy: all requests of service accounts in the namespace of the documentation, and those that a guard can deny.
 const POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [
   {"level": "Metadata", "userGroups": ["system:serviceaccounts:durward-system"]},
+  {"level": "Metadata", "verbs": ["delete", "patch"], "resources": [{"group": "", "resources": ["namespaces", "pods"]}]},
   {"level": "None"}
 ]}"#;
 
@@ -63,7 +64,8 @@ impl AuditLog {
         log.set_len(0).context("cannot empty the audit log")
     }
 
-    fn log(&self) -> PathBuf {
+    /// Returns the path of the log.
+    pub fn log(&self) -> PathBuf {
         self.directory.join("audit.log")
     }
 }

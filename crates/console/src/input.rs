@@ -1,6 +1,7 @@
 //! Input files and standard input: limits of their size, and problems for users. [`admission::file`] reads them.
 
-use std::io::{self, IsTerminal as _};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, IsTerminal as _};
 use std::path::{Component, Path, PathBuf};
 
 use admission::file::{FileError, check_file, read_file, read_limited};
@@ -38,6 +39,16 @@ pub fn text_or_stdin(path: &Path, limit: u64) -> Result<String, Problem> {
     }
     let bytes = read_limited(io::stdin().lock(), limit);
     utf8(path, bytes.map_err(|fault| problem("standard input cannot be read".to_owned(), &fault))?)
+}
+
+/// Opens a file of any size, or standard input for `-`, to read it line by line.
+pub fn reader_or_stdin(path: &Path) -> Result<Box<dyn BufRead>, Problem> {
+    if path == Path::new("-") {
+        return Ok(Box::new(io::stdin().lock()));
+    }
+    let opened = check_file(path, u64::MAX).and_then(|()| File::open(path).map_err(FileError::Unreadable));
+    let opened = opened.map_err(|fault| problem(format!("{} cannot be read", path.display()), &fault))?;
+    Ok(Box::new(BufReader::new(opened)))
 }
 
 fn utf8(path: &Path, bytes: Vec<u8>) -> Result<String, Problem> {

@@ -90,7 +90,7 @@ pub(crate) enum Command {
     Acknowledge(annotate::AcknowledgeArgs),
     /// Check a running installation and suggest fixes
     #[command(
-        after_help = "Examples:\n  kubectl durward doctor -n durward-system\n  kubectl durward doctor etcd -n durward-system --watch\n  durward doctor etcd --snapshot incident --config durward.yaml\n  durward doctor lxcfs --local\n\nWith -n, kubectl runs it in Durward's pod. It checks the permissions of the account that it uses, and etcd members can be\nunreachable from elsewhere. It changes nothing. Without --config it detects the fleet, and expects the defaults of lxcfs.\n\nExit code: 0 no problems, 1 problems found, 2 bad input, 3 a part could not be checked."
+        after_help = "Examples:\n  kubectl durward doctor -n durward-system\n  kubectl durward doctor etcd -n durward-system --watch\n  durward doctor etcd --snapshot incident --config durward.yaml\n  durward doctor lxcfs --local\n  durward doctor audit --audit-log examples/audit/audit.log\n\nWith -n, kubectl runs it in Durward's pod. It checks the permissions of the account that it uses, and etcd members can be\nunreachable from elsewhere. It changes nothing. Without --config it detects the fleet, and expects the defaults of lxcfs. The part audit runs only\nif you name it, and needs your kubeconfig or audit logs.\n\nExit code: 0 no problems, 1 problems found (audit: something would be denied), 2 bad input, 3 a part could not be checked."
     )]
     Doctor(doctor::Args),
     /// Record cluster state to replay a decision elsewhere

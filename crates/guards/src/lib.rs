@@ -29,7 +29,7 @@ pub use install_namespace::PURPOSE as INSTALL_NAMESPACE;
 pub use kind::{
     Configured, GuardKind, GuardedNamespaces, GuardedObjects, Permission, Permissions, Requirements,
 };
-pub use message::{lines_without_override, without_steps};
+pub use message::{lines_without_override, reason_on_one_line, without_steps};
 pub use native_policy::{MANAGED_BY, NativePolicy, PURPOSES, purposes_of};
 pub use webhook::{WebhookEntry, WebhookType, rule_names};
 

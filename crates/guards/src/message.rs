@@ -21,6 +21,13 @@ pub fn without_steps(text: &str) -> &str {
     text.split_once(&format!("\n{NEXT}")).map_or(text, |(reason, _)| reason)
 }
 
+/// Returns the reason in a denial that an audit annotation has on one line, also that of a native policy.
+pub fn reason_on_one_line(text: &str) -> &str {
+    let starts = [NEXT, OVERRIDE].map(|start| text.find(&format!(" {start}")).unwrap_or(text.len()));
+    let end = starts.into_iter().min().unwrap_or(text.len());
+    text.get(..end).unwrap_or(text).trim_end_matches('.')
+}
+
 /// Returns the lines of a denial without the command that overrides it.
 pub fn lines_without_override(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter(|line| !line.starts_with(OVERRIDE))
@@ -101,6 +108,17 @@ mod tests {
             "namespace \"shop\" is still in use\n  m1: 1 pod\nNext: delete it\nDurward admin: run the doctor\n\
              Override, then delete again: kubectl annotate ns shop a=b\nOverride (can lose data), then delete again: c"
         );
+    }
+
+    #[test]
+    fn finds_the_reason_on_one_line() {
+        let reason = |text: &str| reason_on_one_line(text).to_owned();
+        assert_eq!(
+            reason("pod in use; e-2 is down Next: fix it Override, then delete again: x"),
+            "pod in use; e-2 is down"
+        );
+        assert_eq!(reason("no label. Override: kubectl annotate pod x"), "no label");
+        assert_eq!(reason("only this"), "only this");
     }
 
     #[test]

@@ -5,11 +5,12 @@ use std::time::Duration;
 use admission::text::excerpt;
 use cluster::ApiError;
 use guards::WebhookType;
+use hyper::Request;
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Error};
@@ -116,6 +117,22 @@ impl ApiClient {
         let found =
             request("list", "validatingadmissionpolicies", "", api.list_metadata(&parameters)).await?;
         Ok(found.items.into_iter().filter_map(|found| found.metadata.name).collect())
+    }
+
+    /// Returns the pods in a namespace with these labels.
+    pub(crate) async fn pods(&self, namespace: &str, labels: &str) -> Result<Vec<Pod>, Fault> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let parameters = ListParams::default().labels(labels);
+        Ok(request("list", "pods", namespace, api.list(&parameters)).await?.items)
+    }
+
+    /// Reads a page that is not an object, such as `/metrics`.
+    pub(crate) async fn page(&self, path: &str) -> Result<String, Fault> {
+        let page = async {
+            let get = Request::get(path).body(Vec::new()).map_err(Error::HttpError)?;
+            self.client.request_text(get).await
+        };
+        request("get", "the page", path, page).await
     }
 
     /// Returns the uid of a Namespace, or `None` if it does not exist.

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of this is a test, its helpers included")]
 
 mod annotate;
+mod audit;
 mod certs;
 mod check;
 mod check_bad_crds;

@@ -119,7 +119,7 @@ impl Call {
         let mut parts = line.split(" | ");
         let first = parts.next().unwrap_or_default();
         let call = durward(first).or_else(|| parts.find_map(durward).filter(|_| is_one_of(first, &PRINTED)));
-        let is_dry = line.contains("--snapshot ") || line.contains(" --dry-run");
+        let is_dry = ["--snapshot ", " --dry-run", "--audit-log "].iter().any(|flag| line.contains(flag));
         call.is_some_and(|call| !is_one_of(&call, &SERVERS) && (is_dry || !is_one_of(&call, &NEED_A_CLUSTER)))
     }
 }

@@ -22,10 +22,10 @@ const RESTRICTED: [(&str, &str); 2] =
     [("pod-security.kubernetes.io/enforce", "restricted"), ("pod-security.kubernetes.io/warn", "restricted")];
 
 /// The label of namespaces with etcd.
-const WITH_ETCD: (&str, &str) = ("example.org/etcd", "yes");
+pub(super) const WITH_ETCD: (&str, &str) = ("example.org/etcd", "yes");
 
 /// The label of protected namespaces.
-const PROTECTED: (&str, &str) = ("durward.dev/guard", "deletion");
+pub(super) const PROTECTED: (&str, &str) = ("durward.dev/guard", "deletion");
 
 /// The time until a namespace without pods can be deleted.
 const UNUSED_WITHIN: Duration = Duration::from_secs(30);

@@ -1,5 +1,6 @@
 //! The chart: what it renders, and installations by Helm on a node.
 
+mod audit;
 mod cert_manager;
 pub(in crate::cases) mod configurations;
 pub(in crate::cases) mod environment;

@@ -228,7 +228,8 @@ async fn expiring(file: &File, control_planes: &ControlPlanes) -> Vec<Finding> {
     problems.map(|problem| of_problem("expiry", problem)).collect()
 }
 
-async fn client(access: &Access) -> Result<ApiClient, Problem> {
+/// Creates a client of an API server.
+pub(super) async fn client(access: &Access) -> Result<ApiClient, Problem> {
     Ok(ApiClient::new(cluster::live::client(access).await?.0))
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Each part reads what a running Durward reads, changes nothing, and returns a [`Report`]. The parts have their own lists of codes.
 
+mod audit;
 mod etcd;
 mod finding;
 mod fleet;
@@ -51,6 +52,9 @@ pub(crate) struct Args {
     /// With lxcfs: check the files of this machine instead of a cluster
     #[arg(long, conflicts_with_all = ["kubeconfig", "context", "snapshot"])]
     local: bool,
+    /// With audit: audit logs of API servers, or - [default: metrics]
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    audit_log: Vec<PathBuf>,
     /// Directory of procfs (for tests)
     #[arg(long, value_name = "DIR", default_value = "/proc", hide = true)]
     proc: PathBuf,
@@ -70,6 +74,8 @@ enum Part {
     Etcd,
     /// LXCFS on every node, and what pods read there
     Lxcfs,
+    /// Denials that audit mode allowed, by caller; never checked by default
+    Audit,
 }
 
 impl Part {
@@ -86,6 +92,7 @@ enum Report {
     Fleet(fleet::FleetReport),
     Etcd(etcd::EtcdReport),
     Lxcfs(lxcfs::LxcfsReport),
+    Audit(audit::AuditReport),
     /// The part could not be checked.
     Failed {
         findings: Vec<Finding>,
@@ -105,7 +112,17 @@ impl Report {
             Self::Fleet(report) => &report.findings,
             Self::Etcd(report) => &report.findings,
             Self::Lxcfs(report) => &report.findings,
+            Self::Audit(report) => &report.findings,
             Self::Failed { findings } => findings,
+        }
+    }
+
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Failed { .. } => Exit::Unknown,
+            Self::Audit(report) => report.exit(),
+            _ if self.findings().is_empty() => Exit::Done,
+            _ => Exit::No,
         }
     }
 
@@ -115,6 +132,7 @@ impl Report {
             Self::Fleet(report) => report.text(style),
             Self::Etcd(report) => report.text(style),
             Self::Lxcfs(report) => report.text(style),
+            Self::Audit(report) => return report.text(style),
             Self::Failed { findings } => finding::text(findings, style),
         };
         if self.findings().is_empty() {
@@ -137,6 +155,10 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let in_pod = Path::new(FILE_IN_POD);
     let path = args.config.as_deref().or_else(|| in_pod.exists().then_some(in_pod));
     let file = path.map(|path| File::load(path, Purpose::Guards)).transpose()?;
+    if !args.audit_log.is_empty() && args.part != Some(Part::Audit) {
+        let problem = Problem::new("--audit-log is only for the part audit");
+        return Err(problem.next("durward doctor audit --audit-log FILE").into());
+    }
     if args.local {
         return match args.part {
             Some(Part::Lxcfs) => {
@@ -199,14 +221,8 @@ async fn all(args: &Args, file: Option<&File>) -> Outcome {
 
 /// The exit code is 3 if a part could not be checked.
 fn exit(reports: &[(String, Report)]) -> Exit {
-    let is_failed = |(_, report): &(String, Report)| matches!(report, Report::Failed { .. });
-    if reports.iter().any(is_failed) {
-        Exit::Unknown
-    } else if reports.iter().any(|(_, report)| !report.findings().is_empty()) {
-        Exit::No
-    } else {
-        Exit::Done
-    }
+    let exits = || reports.iter().map(|(_, report)| report.exit());
+    [Exit::Unknown, Exit::No].into_iter().find(|exit| exits().any(|one| one == *exit)).unwrap_or(Exit::Done)
 }
 
 /// Returns the parts that a configuration turns on. Without one, only a fleet can be found. A snapshot has no webhook
@@ -218,6 +234,8 @@ fn parts(args: &Args, file: Option<&File>) -> Vec<Part> {
         Part::Fleet => has(file, |guard| deletion::survey(guard).is_some()),
         Part::Etcd => has(file, |guard| guards::etcd::survey(guard).is_some()),
         Part::Lxcfs => file.guard("lxcfs").is_some(),
+        // It is about a decision, and reports no defects.
+        Part::Audit => false,
     };
     Part::value_variants().iter().copied().filter(is_on).collect()
 }
@@ -238,6 +256,10 @@ async fn examine(args: &Args, part: Part, file: Option<&File>) -> Result<Report,
         Part::Fleet => Report::Fleet(fleet::examine(file.map(|file| &*file.path), &args.cluster).await?),
         Part::Etcd => Report::Etcd(etcd::examine(needed()?, &args.cluster).await?),
         Part::Lxcfs => Report::Lxcfs(lxcfs::examine(file, &args.cluster).await?),
+        Part::Audit if args.audit_log.is_empty() => {
+            Report::Audit(audit::read_metrics(needed()?, &args.cluster).await?)
+        }
+        Part::Audit => Report::Audit(audit::read_logs(&args.audit_log, file)?),
     })
 }
 

@@ -1,0 +1,144 @@
+//! The report as text: status, tables, and the decisions before a guard is enforced.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use console::output::{Style, lines};
+
+use super::super::finding;
+use super::{AuditReport, Group, Groups, Seen, Source};
+
+/// Groups of a table. JSON has all.
+const SHOWN: usize = 30;
+
+const WAY_BACK: &str = "  The way back is mode: audit. At once, for all guards:\n  kubectl delete validatingwebhookconfiguration durward\n";
+
+const OF_METRICS: &str = "\nMetrics count since the start of a process. Each replica of an API server counts for itself, and one of them answered.\n";
+
+impl AuditReport {
+    pub(in super::super) fn text(&self, style: Style) -> String {
+        let mut out = lines(self.sources.iter().map(Source::text));
+        let tables = [("would be denied", &self.would_deny), ("could not be checked", &self.unchecked)];
+        for (title, groups) in tables {
+            let line = format!("{title}: {}\n", groups.0.values().map(|seen| seen.count).sum::<u64>());
+            out.push_str(&if groups.0.is_empty() { style.green(&line) } else { style.red(&line) });
+        }
+        out.push_str(&finding::text(&self.findings, style));
+        for (title, groups) in tables {
+            out.push_str(&table(title, groups, style));
+        }
+        let _ = writeln!(out, "\n{}", style.bold("Before you enforce"));
+        for (at, step) in self.steps().iter().enumerate() {
+            // Writing to a `String` can't fail.
+            let _ = writeln!(out, "  {}. {step}", at + 1);
+        }
+        out.push_str(WAY_BACK);
+        out.push_str(if self.is_of_metrics() { OF_METRICS } else { "" });
+        out
+    }
+
+    fn is_of_metrics(&self) -> bool {
+        self.sources.iter().all(|source| source.requests.is_none())
+    }
+
+    /// Returns the steps to enforce mode.
+    fn steps(&self) -> Vec<String> {
+        let mut steps = Vec::new();
+        if !self.unchecked.0.is_empty() {
+            let commands: BTreeSet<_> = self.unchecked.0.keys().map(|group| doctor(group.guard)).collect();
+            let commands: Vec<_> = commands.into_iter().collect();
+            steps.push(format!("fix the causes of what could not be checked: {}", commands.join(", ")));
+        }
+        if self.is_of_metrics() {
+            steps.push("find the callers: durward doctor audit --audit-log FILE".to_owned());
+        } else if !self.would_deny.0.is_empty() {
+            let text = "decide for each caller: the denial is right, or exempt it in durward.yaml";
+            steps.push(format!("{text}{}", self.exemptions()));
+        }
+        steps.push(
+            "enforce one guard at a time: mode: enforce, without webhook.failurePolicy: Ignore".to_owned(),
+        );
+        steps
+    }
+
+    /// Returns the lines that exempt all callers, by the section of their guard.
+    fn exemptions(&self) -> String {
+        let mut callers: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
+        for Group { guard, caller, .. } in self.would_deny.0.keys().filter(|group| !group.caller.is_empty()) {
+            let account = caller.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
+            let (key, name) = match account {
+                Some((namespace, name)) => ("serviceAccounts", format!("{namespace}/{name}")),
+                None => ("users", caller.clone()),
+            };
+            // JSON is YAML, and a name can have characters that YAML interprets.
+            callers.entry((guard, key)).or_default().insert(serde_json::Value::from(name).to_string());
+        }
+        let line = |((guard, key), names): ((&&str, &str), BTreeSet<String>)| {
+            let names: Vec<_> = names.into_iter().collect();
+            format!("\n     guards.{guard}.exempt:  {key}: [{}]", names.join(", "))
+        };
+        callers.into_iter().map(line).collect()
+    }
+}
+
+impl Source {
+    fn text(&self) -> String {
+        let Self { name, requests, from, to } = self;
+        match requests {
+            Some(0) => format!("{name}: no requests"),
+            Some(requests) => format!("{name}: {requests} requests from {from} to {to}"),
+            None => format!("{name}: since {from}"),
+        }
+    }
+}
+
+/// Returns the part of `doctor` that finds why a guard could not check.
+fn doctor(guard: &str) -> &'static str {
+    match guard {
+        "deletion" => "durward doctor fleet",
+        "etcd" => "durward doctor etcd",
+        _ => "durward doctor install",
+    }
+}
+
+fn table(title: &str, groups: &Groups, style: Style) -> String {
+    let (mut out, mut last_heading) = (String::new(), String::new());
+    for (group, seen) in groups.0.iter().take(SHOWN) {
+        let heading = format!("{}, {title}", group.heading());
+        if heading != last_heading {
+            let _ = writeln!(out, "\n{}", style.bold(&heading));
+            last_heading = heading;
+        }
+        out.push_str(&row(group, seen, style));
+    }
+    if groups.0.len() > SHOWN {
+        let _ = writeln!(out, "{} more groups: -o json", groups.0.len() - SHOWN);
+    }
+    out
+}
+
+impl Group {
+    fn heading(&self) -> String {
+        let policy =
+            if self.policy.is_empty() { String::new() } else { format!(", native policy {}", self.policy) };
+        let callers = match (self.caller.as_str(), self.is_controller) {
+            ("", _) => "",
+            (_, true) => ", controllers",
+            (_, false) => ", users",
+        };
+        format!("{}{policy}{callers}", self.guard)
+    }
+}
+
+fn row(group: &Group, seen: &Seen, style: Style) -> String {
+    let Seen { count, first, last, message, .. } = seen;
+    let Group { cause, caller, verb, resource, namespace, .. } = group;
+    if caller.is_empty() {
+        let what = if cause.is_empty() { "requests" } else { cause };
+        return format!("{count:>7}  {what}\n");
+    }
+    let place = if namespace.is_empty() { String::new() } else { format!(" in {namespace}") };
+    let to_last = if first == last { String::new() } else { format!(" to {last}") };
+    let detail = style.dim(&format!("{first}{to_last}: {message}"));
+    format!("{count:>7}  {caller}  {verb} {resource}{place}\n         {detail}\n")
+}
