@@ -78,7 +78,7 @@ fn reports_an_unreadable_crd_group_with_the_line_to_add() {
         dir.run(&["impact", "crd/widgets.example.org", "--snapshot", "fleet", "--config", "durward.yaml"]);
     assert_eq!(run.code, 3);
     assert!(run.out.starts_with("crd/widgets.example.org  could not check: "), "{}", run.out);
-    assert!(run.out.contains("set crds: {apiGroups: [example.org]}"), "{}", run.out);
+    assert!(run.out.contains("add it to values.yaml, then helm upgrade; without the chart, apply what `durward manifests` prints: crds: {apiGroups: [example.org]}"), "{}", run.out);
 }
 
 #[test]
