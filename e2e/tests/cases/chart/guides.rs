@@ -176,9 +176,9 @@ impl Guide {
                 return Ok(Expect::Skip);
             }
             *command = command.replace("examples/etcd/statefulset.yaml", "etcd.yaml");
-            let Some(verdict) = verdicts.pop_front_if(|next| next.command == command) else {
-                return prepare(heading, command);
-            };
+            let next = verdicts.front().copied().filter(|next| next.command == command);
+            let Some(verdict) = next else { return prepare(heading, command) };
+            verdicts.pop_front();
             if std::mem::take(&mut is_upgraded) {
                 environment.mount_again()?;
             }

@@ -143,7 +143,7 @@ impl Site {
                     return Ok(Expect::Success);
                 }
                 if is_enforced {
-                    self.mount_again(shell)?;
+                    mount_again(shell)?;
                 }
                 let dry_run =
                     "kubectl --kubeconfig karmada-admin.config delete namespace shop --dry-run=server";
@@ -159,12 +159,6 @@ impl Site {
         // The doctor prints commands with this file.
         let file = "kubectl -n durward-system get configmap durward -o jsonpath='{.data.durward\\.yaml}' > durward.yaml";
         shell.run(file)?.succeeded().map(drop)
-    }
-
-    /// Changes the pod, so that the kubelet updates its files at once instead of within a minute.
-    fn mount_again(&self, shell: &Shell<'_>) -> Result<()> {
-        let command = format!("kubectl -n {HOME} annotate pods --all --overwrite example.org/mounted=again");
-        shell.run(&command)?.succeeded().map(drop)
     }
 
     /// Returns the path of a namespace with a pod in m2.
@@ -346,6 +340,12 @@ fn values(node: Ipv4Addr) -> Result<Value> {
             "webhookConfiguration": {"url": format!("https://{node}:8443")},
         }},
     }))
+}
+
+/// Changes the pod, so that the kubelet updates its files at once instead of within a minute.
+fn mount_again(shell: &Shell<'_>) -> Result<()> {
+    let command = format!("kubectl -n {HOME} annotate pods --all --overwrite example.org/mounted=again");
+    shell.run(&command)?.succeeded().map(drop)
 }
 
 /// Waits until Karmada has created the namespace in a member cluster, and pods can be created in it.

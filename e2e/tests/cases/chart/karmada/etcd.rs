@@ -4,7 +4,7 @@ use e2e::certificates::Ca;
 use e2e::context::write;
 use e2e::prelude::*;
 
-use super::{INSTALLATION, Site, WITHIN};
+use super::{INSTALLATION, Site, WITHIN, mount_again};
 use crate::cases::pages::{self, Shell};
 
 /// The namespace of Karmada, in its host cluster.
@@ -34,7 +34,7 @@ impl Site {
         write(&self.directory, "etcd.yaml", &values)?;
         let upgrade = "helm upgrade durward charts/durward --namespace durward-system --reuse-values --values etcd.yaml --wait";
         shell.run(upgrade)?.succeeded()?;
-        self.mount_again(shell)?;
+        mount_again(shell)?;
         eventually("the doctor to read all members", WITHIN, || {
             let doctor = "kubectl -n durward-system exec deploy/durward -- durward doctor etcd";
             let output = shell.run(doctor)?;
