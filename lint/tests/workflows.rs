@@ -20,7 +20,7 @@ const OURS: [(&str, &str, &str); 13] = [
     ("make fuzz FUZZ_SECONDS=1200 NIGHTLY=nightly-2026-05-20", HERE, "fn every_fuzz_target_is_run"),
     (
         "target/dist/durward check examples/kubernetesclusters/cases.yaml --with examples/kubernetesclusters/crd.yaml --with examples/kubernetesclusters/policy.yaml",
-        "docs/src/check/cases.md",
+        "docs/src/check/index.md",
         "$ durward check examples/kubernetesclusters/cases.yaml --with examples/kubernetesclusters/crd.yaml --with examples/kubernetesclusters/policy.yaml\n0 documents",
     ),
     ("scripts/dist.sh index dist cli", HERE, "fn a_release_has_the_images_of_both_architectures"),
