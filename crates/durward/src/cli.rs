@@ -19,7 +19,7 @@ use crate::usage;
     name = "durward",
     version,
     about = "Stop Kubernetes deletions that would cause an outage",
-    after_help = "Try it:\n  durward demo\n\nInstall it in a cluster (the chart creates and renews the certificates):\n  helm install durward charts/durward --namespace durward-system --create-namespace --values values.yaml --wait\n\nConfigure it:\n  durward config init --guard deletion > durward.yaml\n  durward certs new --service durward.durward-system --out tls\n  durward config check durward.yaml\n  durward serve --config durward.yaml",
+    after_help = "Try it:\n  durward demo\n\nInstall it in a cluster (the chart creates and renews the certificates):\n  durward config init --guard deletion --chart --kubeconfig FILE > values.yaml\n  helm install durward charts/durward --namespace durward-system --create-namespace --values values.yaml --wait\n\nRun it without a cluster:\n  durward config init --guard deletion > durward.yaml\n  durward certs new --service durward.durward-system --out tls\n  durward config check durward.yaml\n  durward serve --config durward.yaml",
     subcommand_required = true,
     arg_required_else_help = true,
     max_term_width = 110
@@ -57,7 +57,7 @@ pub(crate) enum Command {
         after_help = "Example:\n  durward convert crd examples/kubernetesclusters/crd-v1beta1.yaml\n\nKubernetes 1.22 removed CRDs of apiextensions.k8s.io/v1beta1."
     )]
     Convert(convert::Command),
-    /// Show what a schema change breaks
+    /// Show which changes of a CRD break existing objects
     #[command(
         subcommand,
         after_help = "Example:\n  durward diff crd examples/kubernetesclusters/crd.yaml examples/kubernetesclusters/crd-undeclared.yaml\n\nThe exit code is that of the subcommand."
@@ -90,7 +90,7 @@ pub(crate) enum Command {
     Acknowledge(annotate::AcknowledgeArgs),
     /// Check a running installation and suggest fixes
     #[command(
-        after_help = "Examples:\n  kubectl durward doctor -n durward-system\n  kubectl durward doctor etcd -n durward-system --watch\n  durward doctor etcd --snapshot incident --config durward.yaml\n  durward doctor lxcfs --local\n  durward doctor audit --audit-log examples/audit/audit.log\n\nWith -n, kubectl runs it in Durward's pod. It checks the permissions of the account that it uses, and etcd members can be\nunreachable from elsewhere. It changes nothing. Without --config it detects the fleet, and expects the defaults of lxcfs. The part audit runs only\nif you name it, and needs your kubeconfig or audit logs.\n\nExit code: 0 no problems, 1 problems found (audit: something would be denied), 2 bad input, 3 a part could not be checked."
+        after_help = "Examples:\n  kubectl durward doctor -n durward-system\n  kubectl durward doctor etcd -n durward-system --watch\n  durward doctor etcd --snapshot incident --config durward.yaml\n  durward doctor lxcfs --local\n  durward doctor audit --audit-log examples/audit/audit.log\n\nWith -n, kubectl runs it in Durward's pod. It checks the permissions of the account that it uses, and etcd members can be unreachable from elsewhere. It changes nothing. Without --config it detects the fleet, and expects the defaults of lxcfs. The part audit runs only if you name it, and needs your kubeconfig or audit logs.\n\nExit code: 0 no problems, 1 problems found (audit: something would be denied), 2 bad input, 3 a part could not be checked."
     )]
     Doctor(doctor::Args),
     /// Record cluster state to replay a decision elsewhere

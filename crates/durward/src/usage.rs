@@ -101,7 +101,11 @@ fn problem(error: &Error, command: &str, line: &[OsString]) -> Problem {
         ErrorKind::UnknownArgument => {
             (format!("unexpected argument {:?}", flag()), with_slash(line, &flag()))
         }
-        ErrorKind::MissingRequiredArgument => (format!("{} is required", flag()), None),
+        ErrorKind::MissingRequiredArgument => {
+            let missing = flag();
+            let verb = if missing.contains(", ") { "are" } else { "is" };
+            (format!("{missing} {verb} required"), None)
+        }
         ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
             let value = context(ContextKind::InvalidValue).unwrap_or_default();
             let allowed = context(ContextKind::ValidValue).filter(|words| !words.is_empty());

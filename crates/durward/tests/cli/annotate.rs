@@ -34,6 +34,9 @@ fn annotations_can_be_removed() {
     let run = durward(&["override", "pod/etcd-1", "-n", "db", "--remove", "--dry-run=client"]);
     let expected = "kubectl -n db annotate --overwrite pod etcd-1 durward.dev/delete-anyway- durward.dev/delete-reason- durward.dev/delete-until- durward.dev/break-glass-\n";
     assert_eq!((run.code, run.out.as_str()), (0, expected), "{}", run.err);
+    let run =
+        durward(&["override", "ns/shop", "--remove", "--dry-run", "--kubeconfig", "k", "--context", "east"]);
+    assert!(run.out.starts_with("kubectl --kubeconfig k --context east annotate "), "{}", run.out);
     let run = durward(&["acknowledge", "m3", "m7", "--remove", "--dry-run"]);
     for (line, name) in run.out.lines().zip(["m3", "m7"]) {
         let expected = format!(
@@ -46,11 +49,14 @@ fn annotations_can_be_removed() {
 #[test]
 fn a_reason_and_a_time_are_required_to_annotate_only() {
     for (arguments, error) in [
-        (&["override", "ns/shop"][..], "--for <DURATION>, --reason <TEXT> is required"),
+        (&["override", "ns/shop"][..], "--for <DURATION>, --reason <TEXT> are required"),
         (&["override", "--reason", "moved", "--for", "1h"], "<KIND/NAME> is required"),
         (&["override", "ns/shop", "--remove", "--for", "1h"], "cannot be used with"),
         (&["override", "--list", "--dry-run"], "cannot be used with"),
         (&["acknowledge", "--remove"], "<CLUSTER>... is required"),
+        // It must not count as a removal.
+        (&["override", "ns/shop", "--list"], "cannot be used with"),
+        (&["acknowledge", "m3", "--list"], "cannot be used with"),
     ] {
         let run = durward(arguments);
         assert_eq!((run.code, run.out.as_str()), (2, ""), "{arguments:?}");

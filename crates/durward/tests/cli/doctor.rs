@@ -80,7 +80,7 @@ fn doctor_runs_in_the_pod_of_a_namespace() {
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:{}", dir.path().display(), std::env::var("PATH").unwrap());
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_durward"))
-        .args(["doctor", "etcd", "-n", "system", "--context", "east", "--watch", "-o", "json"])
+        .args(["doctor", "etcd", "-n", "system", "--context", "east", "-o", "json"])
         .current_dir(dir.path())
         .env("PATH", path)
         .output()
@@ -92,7 +92,7 @@ fn doctor_runs_in_the_pod_of_a_namespace() {
         lines,
         [
             "--namespace system --context east get deployments --selector app.kubernetes.io/name=durward --output name",
-            "--namespace system --context east exec deployment.apps/guard -- durward doctor etcd --output json --watch",
+            "--namespace system --context east exec deployment.apps/guard -- durward doctor etcd --output json",
         ]
     );
 }

@@ -105,14 +105,21 @@ fn judge(
     Ok(Acknowledgement { until, reason })
 }
 
-/// Returns the arguments of `kubectl annotate` that acknowledge a member cluster.
-pub(super) fn arguments(member: &FleetMember, now: SystemTime) -> String {
-    let is_annotated = ACKNOWLEDGEMENT.iter().any(|key| member.metadata.annotations.contains_key(*key));
+/// Clusters in a command at most. With more, the reader chooses.
+const MAX_NAMED: usize = 12;
+
+/// Returns the arguments of `kubectl annotate` that acknowledge member clusters.
+pub(super) fn arguments(members: &[&FleetMember], now: SystemTime) -> String {
+    let has = |member: &FleetMember| {
+        ACKNOWLEDGEMENT.iter().any(|key| member.metadata.annotations.contains_key(*key))
+    };
+    let is_annotated = members.iter().any(|member| has(member));
     let overwrite = if is_annotated { "--overwrite " } else { "" };
     let until = time::format(now + SUGGESTED_DURATION);
     let day = until.get(.."2026-12-01".len()).unwrap_or(&until);
-    let name = member.cluster.name();
-    format!("{overwrite}cluster {name} {ACKNOWLEDGE_REASON}='{PLACEHOLDER}' {ACKNOWLEDGE_UNTIL}={day}")
+    let names: Vec<_> = members.iter().map(|member| member.cluster.name()).collect();
+    let names = if names.len() > MAX_NAMED { "CLUSTER...".to_owned() } else { names.join(" ") };
+    format!("{overwrite}cluster {names} {ACKNOWLEDGE_REASON}='{PLACEHOLDER}' {ACKNOWLEDGE_UNTIL}={day}")
 }
 
 /// The annotations of an acknowledgement: reason and expiry.

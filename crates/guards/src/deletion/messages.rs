@@ -439,7 +439,7 @@ fn warn_of_clusters(
 /// Adds warnings about clusters that an allowed deletion does not empty.
 fn warn_of_rest(config: &Config, summary: &FleetSummary<'_>, ruling: &mut Ruling) {
     let consequence = if config.is_karmada() {
-        "Karmada deletes there when the cluster is back"
+        "Karmada will delete it there when the cluster is back"
     } else {
         "its objects are not known"
     };

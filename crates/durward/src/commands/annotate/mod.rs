@@ -18,6 +18,7 @@ use guards::overrides::{self, Mistake};
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 
+use crate::clients::fleet::kubectl;
 use crate::clients::runtime;
 use objects::{MemberArg, Overridable, Period, clusters};
 
@@ -25,7 +26,7 @@ use objects::{MemberArg, Overridable, Period, clusters};
 #[derive(Debug, clap::Args)]
 pub(crate) struct OverrideArgs {
     /// Object to delete: ns, crd, pod, statefulset or pvc, and its name
-    #[arg(value_name = "KIND/NAME", required_unless_present = "list")]
+    #[arg(value_name = "KIND/NAME", required_unless_present = "list", conflicts_with = "list")]
     pub(crate) object: Option<Overridable>,
     /// Namespace of the object [default: that of the kubeconfig]
     #[arg(long, short, value_name = "NAME")]
@@ -41,7 +42,7 @@ pub(crate) struct OverrideArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct AcknowledgeArgs {
     /// Member clusters that can be unreachable
-    #[arg(value_name = "CLUSTER", required_unless_present = "list")]
+    #[arg(value_name = "CLUSTER", required_unless_present = "list", conflicts_with = "list")]
     pub(crate) clusters: Vec<MemberArg>,
     /// Time from now, at most 30d, for example 12h or 7d
     #[arg(long = "for", value_name = "DURATION", required_unless_present_any = ["list", "remove"])]
@@ -183,7 +184,7 @@ impl Change<'_> {
     /// Prints the command or changes the annotations. Without `namespace`, that of the kubeconfig's context applies.
     fn run(&self, args: &ChangeArgs, namespace: Option<&str>, done: impl FnOnce(&str) -> String) -> Outcome {
         if args.dry_run == DryRun::Client {
-            output::data(&format!("{}\n", self.command(namespace)))?;
+            output::data(&format!("{}\n", self.command(args, namespace)))?;
             return Ok(Exit::Done);
         }
         let is_dry_run = args.dry_run == DryRun::Server;
@@ -207,7 +208,9 @@ impl Change<'_> {
             let patched = api.patch(self.name, &params, &patch).await;
             patched.map_err(|error| {
                 let problem = Problem::new(format!("{object} could not be annotated in {server}"));
-                Stop::fault(problem.why(error.to_string()).next(format!("try: {}", self.command(namespace))))
+                Stop::fault(
+                    problem.why(error.to_string()).next(format!("try: {}", self.command(args, namespace))),
+                )
             })?;
             let suffix = if is_dry_run { " (server dry run)" } else { "" };
             output::data(&format!("{}{suffix}\n", done(&object)))?;
@@ -216,7 +219,7 @@ impl Change<'_> {
     }
 
     /// Returns the kubectl command that changes the annotations.
-    fn command(&self, namespace: Option<&str>) -> String {
+    fn command(&self, args: &ChangeArgs, namespace: Option<&str>) -> String {
         let namespace = namespace.map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
         let annotations: Vec<_> = self
             .annotations
@@ -226,6 +229,7 @@ impl Change<'_> {
             })
             .collect();
         let (kind, name) = (self.kind, self.name);
-        format!("kubectl{namespace} annotate --overwrite {kind} {name} {}", annotations.join(" "))
+        let kubectl = kubectl(&access(args));
+        format!("{kubectl}{namespace} annotate --overwrite {kind} {name} {}", annotations.join(" "))
     }
 }

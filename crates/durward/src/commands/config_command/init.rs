@@ -106,7 +106,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         File::from_text(Path::new("the new file"), file(args, &proposal, is_checked)?, Purpose::Guards)?;
     }
     let file = file(args, &proposal, |_| true)?;
-    output::data(&if args.chart { values(&file) } else { file })?;
+    output::data(&if args.chart { values(&file, &proposal) } else { file })?;
     Ok(Exit::Done)
 }
 
@@ -137,22 +137,50 @@ config:
   guards:
 ";
 
+/// The kubeconfig of Karmada's API server, from a Secret that the quick start creates.
+const KARMADA_VOLUME: &str = "\
+extraVolumes:
+- name: karmada
+  secret: {secretName: durward-karmada, defaultMode: 0440}
+extraVolumeMounts:
+- {name: karmada, mountPath: /etc/durward/karmada, readOnly: true}
+";
+
+/// Where the guard `resources` gets its files.
+const POLICIES: &str = "policies:
+  configMap: durward-policies # a ConfigMap with the files, in Durward's namespace
+";
+
 /// Turns a file into values of the chart, which has its own settings of the server. Guards that deny begin in audit mode, and
 /// requests pass while Durward is down.
-fn values(file: &str) -> String {
+fn values(file: &str, proposal: &Proposal) -> String {
+    let is_karmada = proposal.fleet == "karmada";
     let (_, guards) = file.split_once("guards:\n").unwrap_or_default();
     let mut text = VALUES.to_owned();
     for line in guards.lines() {
         let is_guard = line.starts_with("  ") && !line.starts_with("   ");
+        // The chart mounts the files and names their directory.
+        if line.starts_with("    policies:") {
+            continue;
+        }
         text.push_str("  ");
         text.push_str(line.trim_end_matches(" {}"));
         text.push('\n');
-        if is_guard && !line.starts_with("  lxcfs:") {
-            text.push_str("      # Then: mode: enforce, without this webhook line.\n");
+        let has_failure_policy = line.starts_with("  deletion:") || line.starts_with("  etcd:");
+        if is_guard && has_failure_policy {
+            text.push_str("      # Then: mode: enforce, and failurePolicy: Fail.\n");
             text.push_str("      mode: audit\n      webhook: {failurePolicy: Ignore}\n");
         } else if is_guard {
             text.push_str("      mode: audit # then: enforce\n");
         }
+    }
+    if file.contains("\n  resources:\n") {
+        text.push_str(POLICIES);
+    }
+    if is_karmada {
+        // The pods run in the host cluster.
+        text = text.replace("fleet: karmada #", "fleet: {karmada: {kubeconfig: karmada/kubeconfig}} #");
+        text.push_str(KARMADA_VOLUME);
     }
     text
 }

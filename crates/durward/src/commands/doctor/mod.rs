@@ -12,7 +12,7 @@ mod pod;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use clap::ValueEnum;
 use config::{Problem, time};
@@ -29,6 +29,9 @@ use guards::{Configured, deletion};
 /// The time between two reports of `--watch`. `kubectl drain` retries every five seconds.
 const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 
+/// `kubectl exec` without a terminal leaves the command behind in the pod when it is interrupted, so it ends by itself.
+const WATCH_FOR: Duration = Duration::from_secs(3600);
+
 /// The configuration file in Durward's pod.
 const FILE_IN_POD: &str = "/etc/durward/durward.yaml";
 
@@ -44,9 +47,9 @@ pub(crate) struct Args {
     #[command(flatten)]
     cluster: ClusterArgs,
     /// Run it in Durward's pod in this namespace, by kubectl
-    #[arg(long, short, value_name = "NAME", conflicts_with_all = ["config", "snapshot", "local"])]
+    #[arg(long, short, value_name = "NAME", conflicts_with_all = ["config", "snapshot", "local", "audit_log"])]
     namespace: Option<String>,
-    /// With etcd: check again every 2 s, and print each change
+    /// With etcd: check again every 2 s for an hour, and print each change
     #[arg(long, conflicts_with = "snapshot")]
     watch: bool,
     /// With lxcfs: check the files of this machine instead of a cluster
@@ -184,8 +187,8 @@ async fn one(args: &Args, part: Part, file: Option<&File>) -> Outcome {
 
 /// Repeats a part until the process ends, and prints each report that differs from the one before.
 async fn watch(args: &Args, part: Part, file: Option<&File>) -> Outcome {
-    let mut before = None;
-    loop {
+    let (began, mut before) = (Instant::now(), None);
+    while began.elapsed() < WATCH_FOR {
         let report = examine(args, part, file).await.unwrap_or_else(Report::failed);
         let text = report.text(Style::stdout());
         if before.as_ref() != Some(&text) {
@@ -195,6 +198,7 @@ async fn watch(args: &Args, part: Part, file: Option<&File>) -> Outcome {
         }
         tokio::time::sleep(WATCH_INTERVAL).await;
     }
+    Ok(Exit::Done)
 }
 
 async fn all(args: &Args, file: Option<&File>) -> Outcome {
@@ -248,7 +252,9 @@ async fn examine(args: &Args, part: Part, file: Option<&File>) -> Result<Report,
     let needed = || {
         file.ok_or_else(|| {
             let next = format!("durward doctor {} --config FILE", part.name());
-            Stop::from(Problem::new("this part needs the configuration file").next(next))
+            Stop::from(
+                Problem::new(format!("the part {} needs the configuration file", part.name())).next(next),
+            )
         })
     };
     Ok(match part {

@@ -1,12 +1,14 @@
 //! `doctor --namespace`: runs the command in Durward's pod with `kubectl exec`, as a user with the command line outside would.
 
 use std::process::Command;
+use std::time::{Instant, SystemTime};
 
 use clap::ValueEnum as _;
-use config::Problem;
+use config::{Problem, time};
 use console::exit::{Exit, Outcome, Stop};
+use console::output;
 
-use super::Args;
+use super::{Args, WATCH_FOR, WATCH_INTERVAL};
 
 /// The label that the chart sets on Durward's Deployment.
 const SELECTOR: &str = "app.kubernetes.io/name=durward";
@@ -28,19 +30,43 @@ pub(super) fn run(args: &Args, namespace: &str) -> Outcome {
         let next = format!("kubectl -n {namespace} exec deploy/NAME -- durward doctor");
         return Err(Stop::fault(Problem::new(what).next(next)));
     };
-    let mut exec = kubectl(args, namespace);
-    exec.args(["exec", deployment, "--", "durward", "doctor"]).args(args.part.map(super::Part::name));
-    if let Some(format) = args.output.to_possible_value() {
-        exec.args(["--output", format.get_name()]);
+    if args.watch {
+        return watch(args, namespace, deployment);
     }
-    exec.args(args.watch.then_some("--watch"));
-    let ended = exec.status().map_err(|error| missing(&error))?;
+    let ended = exec(args, namespace, deployment).status().map_err(|error| missing(&error))?;
+    // kubectl has exit code 1 too if it can't reach the pod, and says so.
     Ok(match ended.code() {
         Some(0) => Exit::Done,
         Some(2) => Exit::Bad,
         Some(3) => Exit::Unknown,
         _ => Exit::No,
     })
+}
+
+/// Runs the command again and again from here: an interrupted `kubectl exec` would leave a loop behind in the pod.
+fn watch(args: &Args, namespace: &str, deployment: &str) -> Outcome {
+    let (began, mut before) = (Instant::now(), Vec::new());
+    while began.elapsed() < WATCH_FOR {
+        let ended = exec(args, namespace, deployment).output().map_err(|error| missing(&error))?;
+        let text = if ended.stdout.is_empty() { ended.stderr } else { ended.stdout };
+        if text != before {
+            output::note(format!("--- {}", time::format(SystemTime::now())));
+            output::print(&String::from_utf8_lossy(&text))?;
+            before = text;
+        }
+        std::thread::sleep(WATCH_INTERVAL);
+    }
+    Ok(Exit::Done)
+}
+
+/// Returns the command that runs `durward doctor` in the pod.
+fn exec(args: &Args, namespace: &str, deployment: &str) -> Command {
+    let mut exec = kubectl(args, namespace);
+    exec.args(["exec", deployment, "--", "durward", "doctor"]).args(args.part.map(super::Part::name));
+    if let Some(format) = args.output.to_possible_value() {
+        exec.args(["--output", format.get_name()]);
+    }
+    exec
 }
 
 fn kubectl(args: &Args, namespace: &str) -> Command {

@@ -8,8 +8,8 @@ use super::super::config::Config;
 use super::super::facts::ClusterFacts;
 use super::super::summary::FleetSummary;
 use super::super::target::{DeletionKind, Target};
-use crate::overrides::PLACEHOLDER;
 use cluster::cause;
+use cluster::fleet::FleetMember;
 
 /// The lines of a denial below its details.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -55,9 +55,6 @@ impl Remedy {
         }
     }
 }
-
-/// Clusters in a command at most. With more, the reader chooses.
-const MAX_NAMED: usize = 12;
 
 /// Returns why a cluster could not be checked, in a few words.
 pub(super) fn phrase(code: &str) -> &'static str {
@@ -176,14 +173,14 @@ fn wait(config: &Config, first: &ClusterFacts, others: &[&ClusterFacts], now: Sy
     }
     let name = first.member.cluster.name();
     if !others.is_empty() {
-        let names = others.iter().map(|one| one.member.cluster.name()).take(MAX_NAMED - 1);
-        let names = std::iter::once(name).chain(names).collect::<Vec<_>>().join(" ");
-        let names = if others.len() < MAX_NAMED { names.as_str() } else { "CLUSTER..." };
+        let members: Vec<&FleetMember> =
+            std::iter::once(first).chain(others.iter().copied()).map(|one| &one.member).collect();
+        let arguments = acknowledge::arguments(&members, now);
         return format!(
-            "retry when they are Ready (kubectl get clusters). If they stay offline, acknowledge them (Karmada deletes the objects there when they return): kubectl durward acknowledge {names} --reason '{PLACEHOLDER}' --for 7d"
+            "retry when they are Ready (kubectl get clusters). If they stay offline, acknowledge them (Karmada deletes the objects there when they return): kubectl annotate {arguments}"
         );
     }
-    let arguments = acknowledge::arguments(&first.member, now);
+    let arguments = acknowledge::arguments(&[&first.member], now);
     format!(
         "retry when {name} is Ready (kubectl get cluster {name}). If it stays offline, acknowledge it (Karmada deletes the objects there when it returns): kubectl annotate {arguments}"
     )
@@ -272,7 +269,7 @@ mod tests {
     #[test]
     fn has_one_step_for_the_caller_and_one_for_the_administrator() {
         let (timeout, credentials) = (&[cause::TIMEOUT][..], &[cause::CREDENTIALS][..]);
-        let many = "retry when they are Ready (kubectl get clusters). If they stay offline, acknowledge them (Karmada deletes the objects there when they return): kubectl durward acknowledge m m --reason '<reason>' --for 7d";
+        let many = "retry when they are Ready (kubectl get clusters). If they stay offline, acknowledge them (Karmada deletes the objects there when they return): kubectl annotate cluster m m durward.dev/acknowledge-unreachable='<reason>' durward.dev/acknowledge-until=2026-11-28";
         assert_eq!(text(KARMADA, &[timeout, timeout], None), format!("{many} | "));
         assert_eq!(text(KARMADA, &[timeout, credentials, timeout], None), format!("{many}{DOCTOR}"));
         assert!(text(KARMADA, &[&[cause::GARBAGE, cause::FORBIDDEN]], None).contains("--only members"));

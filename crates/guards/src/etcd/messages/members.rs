@@ -73,14 +73,11 @@ pub(super) fn unreached(table: &Table) -> Option<String> {
     let (silent, answering): (Vec<&Row>, Vec<&Row>) =
         with_pod.partition(|row| matches!(row.state, MemberState::NoResponse(_)));
     let Some(MemberState::NoResponse(why)) = silent.first().map(|row| &row.state) else { return None };
-    let names: Vec<&str> = silent.iter().map(|row| row.name.as_str()).collect();
+    let names = silent.iter().map(|row| row.name.as_str()).collect::<Vec<_>>().join(", ");
     let all = silent.len() + answering.len();
-    Some(format!(
-        "Durward reached {} of {all} members; {}: {}",
-        answering.len(),
-        names.join(", "),
-        why.reason()
-    ))
+    let is_same = |row: &&Row| matches!(&row.state, MemberState::NoResponse(other) if other.code == why.code);
+    let reason = if silent.iter().all(is_same) { why.reason() } else { "no response" };
+    Some(format!("Durward reached {} of {all} members; {names}: {reason}", answering.len()))
 }
 
 /// Returns the state of a member for programs.

@@ -152,7 +152,7 @@ fn concern(concern: &Concern) -> String {
 /// Returns a membership change in progress.
 pub(in super::super) fn change(change: &MembershipChange) -> String {
     match change {
-        MembershipChange::Learners(many) => format!("learners: {many}"),
+        MembershipChange::Learners(many) => format!("learners that do not vote yet: {many}"),
         MembershipChange::Unstarted(many) => format!("members that have not started: {many}"),
         MembershipChange::Downgrade => "a downgrade is in progress".to_owned(),
     }

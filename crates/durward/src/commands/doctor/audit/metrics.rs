@@ -66,12 +66,15 @@ async fn read_pods(file: &File, client: &ApiClient, report: &mut AuditReport) ->
     Ok(())
 }
 
-/// Counts the denials in the metrics of a pod.
+/// Counts the denials in the metrics of a pod. A guard that would deny nothing enforces already, or found nothing.
 pub(super) fn count(page: &str, report: &mut AuditReport) {
+    let mut in_audit_mode = Vec::new();
     for (labels, count) in series(page, "durward_would_deny_total") {
         add(&mut report.would_deny, guard_of(label(labels, "guard")), Group::default(), count);
+        in_audit_mode.extend((count > 0).then(|| label(labels, "guard")));
     }
-    for (labels, count) in series(page, "durward_unknown_total") {
+    let unknown = series(page, "durward_unknown_total");
+    for (labels, count) in unknown.filter(|(labels, _)| in_audit_mode.contains(&label(labels, "guard"))) {
         let group = Group { cause: label(labels, "cause").to_owned(), ..Group::default() };
         add(&mut report.unchecked, guard_of(label(labels, "guard")), group, count);
     }

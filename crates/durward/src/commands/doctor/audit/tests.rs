@@ -246,7 +246,8 @@ fn metrics_have_numbers_and_no_callers() {
     assert_eq!(rows(&report.unchecked), ["deletion user timeout 4"]);
     assert_eq!((report.sources[0].from.as_str(), report.exit()), ("2026-11-21T00:00:00Z", Exit::No));
     let text = report.text(Style::plain());
-    assert!(text.contains("\ndeletion, would be denied\n      6  requests\n"), "{text}");
+    assert!(text.contains("\ndeletion guard, would be denied\n      6  requests\n"), "{text}");
+    assert!(text.contains("would be denied: 1200008, some of them because"), "{text}");
     assert!(text.contains("\n  2. find the callers: durward doctor audit --audit-log FILE\n"), "{text}");
 }
 

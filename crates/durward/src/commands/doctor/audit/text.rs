@@ -8,7 +8,7 @@ use console::output::{Style, lines};
 use super::super::finding;
 use super::{AuditReport, Group, Groups, Seen, Source};
 
-/// Groups of a table. JSON has all.
+/// Rows below a heading. JSON has all.
 const SHOWN: usize = 30;
 
 const WAY_BACK: &str = "  The way back is mode: audit. At once, for all guards:\n  kubectl delete validatingwebhookconfiguration durward\n";
@@ -19,13 +19,14 @@ impl AuditReport {
     pub(in super::super) fn text(&self, style: Style) -> String {
         let mut out = lines(self.sources.iter().map(Source::text));
         let tables = [("would be denied", &self.would_deny), ("could not be checked", &self.unchecked)];
-        for (title, groups) in tables {
-            let line = format!("{title}: {}\n", groups.0.values().map(|seen| seen.count).sum::<u64>());
-            out.push_str(&if groups.0.is_empty() { style.green(&line) } else { style.red(&line) });
-        }
+        out.push_str(&self.total(style));
         out.push_str(&finding::text(&self.findings, style));
         for (title, groups) in tables {
             out.push_str(&table(title, groups, style));
+        }
+        // A source that was not read can contain more denials.
+        if !self.findings.is_empty() {
+            return out;
         }
         let _ = writeln!(out, "\n{}", style.bold("Before you enforce"));
         for (at, step) in self.steps().iter().enumerate() {
@@ -35,6 +36,21 @@ impl AuditReport {
         out.push_str(WAY_BACK);
         out.push_str(if self.is_of_metrics() { OF_METRICS } else { "" });
         out
+    }
+
+    /// Returns the line with the number of denials. Metrics count a request that could not be checked among them, once for each cause.
+    fn total(&self, style: Style) -> String {
+        let sum = |groups: &Groups| groups.0.values().map(|seen| seen.count).sum::<u64>();
+        let (denied, unchecked) = (sum(&self.would_deny), sum(&self.unchecked));
+        let (all, of_them) = match unchecked {
+            0 => (denied, String::new()),
+            _ if self.is_of_metrics() => {
+                (denied, ", some of them because Durward could not check".to_owned())
+            }
+            some => (denied + some, format!(", {some} of them because Durward could not check")),
+        };
+        let line = format!("would be denied: {all}{of_them}\n");
+        if all == 0 { style.green(&line) } else { style.red(&line) }
     }
 
     fn is_of_metrics(&self) -> bool {
@@ -55,9 +71,7 @@ impl AuditReport {
             let text = "decide for each caller: the denial is right, or exempt it in durward.yaml";
             steps.push(format!("{text}{}", self.exemptions()));
         }
-        steps.push(
-            "enforce one guard at a time: mode: enforce, without webhook.failurePolicy: Ignore".to_owned(),
-        );
+        steps.push("enforce one guard at a time: mode: enforce, and webhook.failurePolicy: Fail".to_owned());
         steps
     }
 
@@ -86,7 +100,7 @@ impl Source {
         let Self { name, requests, from, to } = self;
         match requests {
             Some(0) => format!("{name}: no requests"),
-            Some(requests) => format!("{name}: {requests} requests from {from} to {to}"),
+            Some(requests) => format!("{name}: {requests} requests of all kinds from {from} to {to}"),
             None => format!("{name}: since {from}"),
         }
     }
@@ -95,24 +109,25 @@ impl Source {
 /// Returns the part of `doctor` that finds why a guard could not check.
 fn doctor(guard: &str) -> &'static str {
     match guard {
-        "deletion" => "durward doctor fleet",
-        "etcd" => "durward doctor etcd",
-        _ => "durward doctor install",
+        "deletion" => "kubectl -n durward-system exec deploy/durward -- durward doctor fleet",
+        "etcd" => "kubectl -n durward-system exec deploy/durward -- durward doctor etcd",
+        _ => "kubectl -n durward-system exec deploy/durward -- durward doctor install",
     }
 }
 
 fn table(title: &str, groups: &Groups, style: Style) -> String {
-    let (mut out, mut last_heading) = (String::new(), String::new());
-    for (group, seen) in groups.0.iter().take(SHOWN) {
-        let heading = format!("{}, {title}", group.heading());
-        if heading != last_heading {
-            let _ = writeln!(out, "\n{}", style.bold(&heading));
-            last_heading = heading;
-        }
-        out.push_str(&row(group, seen, style));
+    let mut by_heading: BTreeMap<String, Vec<(&Group, &Seen)>> = BTreeMap::new();
+    for (group, seen) in &groups.0 {
+        by_heading.entry(group.heading()).or_default().push((group, seen));
     }
-    if groups.0.len() > SHOWN {
-        let _ = writeln!(out, "{} more groups: -o json", groups.0.len() - SHOWN);
+    let mut out = String::new();
+    for (heading, mut rows) in by_heading {
+        let _ = writeln!(out, "\n{}", style.bold(&format!("{heading}, {title}")));
+        rows.sort_by_key(|(_, seen)| std::cmp::Reverse(seen.count));
+        out.extend(rows.iter().take(SHOWN).map(|(group, seen)| row(group, seen, style)));
+        if rows.len() > SHOWN {
+            let _ = writeln!(out, "{} more: -o json", rows.len() - SHOWN);
+        }
     }
     out
 }
@@ -126,7 +141,7 @@ impl Group {
             (_, true) => ", controllers",
             (_, false) => ", users",
         };
-        format!("{}{policy}{callers}", self.guard)
+        format!("{} guard{policy}{callers}", self.guard)
     }
 }
 
