@@ -64,7 +64,10 @@ impl Control {
         if let Ok(release) = std::env::var(KARMADA_RELEASE) {
             let version = Binary::KarmadaAggregated.version()?;
             let is_known = version.starts_with(&format!("v{release}."));
-            ensure!(is_known, "{KARMADA_RELEASE}={release} is not a release that is pinned: set 1.16 or 1.18");
+            ensure!(
+                is_known,
+                "{KARMADA_RELEASE}={release} is not a release that is pinned: set 1.16 or 1.18"
+            );
         }
         let directory = context.directory("karmada")?;
         let sources = Binary::KarmadaAggregated.sources(&supervisor)?;
