@@ -41,12 +41,13 @@ cluster-down: ## Stop the cluster of `make cluster`
 	@cargo build -q -p durward-e2e --bins
 	@cargo run -q -p durward-e2e --bin e2e-cluster -- down
 
-parity: prepare ## Compare with the code of two API servers (SEED=n repeats it); all guards with other API servers and etcd 3.7
+parity: prepare ## Compare with the code of two API servers (SEED=n repeats it); guards with other API servers, etcd 3.7 and Karmada 1.18
 	@command -v go >/dev/null || { echo "parity: Go is not installed: install Go 1.26 or newer (https://go.dev/dl)"; exit 1; }
 	PARITY_SEED=$(SEED) cargo test -p durward-policy --test parity -- --ignored --nocapture --test-threads=1
 	cargo build -p durward -p durward-node
 	cargo test -p durward-e2e -- --ignored versions::
 	DURWARD_E2E_ETCD=3.7 cargo test -p durward-e2e -- etcd::
+	DURWARD_E2E_KARMADA=1.18 cargo test -p durward-e2e -- deletion::
 
 bench-deps: ## Build the programs that `make bench` measures and compares with: not timed, cached
 	@command -v go >/dev/null || { echo "bench: Go is not installed: install Go 1.26 or newer (https://go.dev/dl)"; exit 1; }

@@ -87,10 +87,22 @@ macro_rules! api_server {
     };
 }
 
+/// The environment variable with the release of Karmada in a run: `1.16`, the default, or `1.18`.
+pub const KARMADA_RELEASE: &str = "DURWARD_E2E_KARMADA";
+
+/// Returns the Go module of Karmada. The start of a fleet compares the release with its version.
+fn karmada_module() -> &'static str {
+    if std::env::var_os(KARMADA_RELEASE).is_some_and(|release| release == "1.18") {
+        "karmada118"
+    } else {
+        "karmada"
+    }
+}
+
 /// The source of one of Karmada's binaries.
 macro_rules! karmada {
     ($name:literal, $command:literal) => {
-        ($name, "karmada", concat!("github.com/karmada-io/karmada/cmd/", $command))
+        ($name, karmada_module(), concat!("github.com/karmada-io/karmada/cmd/", $command))
     };
 }
 

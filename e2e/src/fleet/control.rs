@@ -17,7 +17,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::CLUSTERS;
-use crate::binaries::Binary;
+use crate::binaries::{Binary, KARMADA_RELEASE};
 use crate::certificates::{self, Ca};
 use crate::context::TestContext;
 use crate::controlplane::{Cluster, Options};
@@ -61,6 +61,14 @@ pub(super) struct Control {
 impl Control {
     pub(super) fn start(context: &TestContext, address: Ipv4Addr) -> Result<Self> {
         let supervisor = context.supervisor()?;
+        if let Ok(release) = std::env::var(KARMADA_RELEASE) {
+            let version = Binary::KarmadaAggregated.version()?;
+            let is_known = version.starts_with(&format!("v{release}."));
+            ensure!(
+                is_known,
+                "{KARMADA_RELEASE}={release} is not a release that is pinned: set 1.16 or 1.18"
+            );
+        }
         let directory = context.directory("karmada")?;
         let sources = Binary::KarmadaAggregated.sources(&supervisor)?;
         let cluster = context.own_cluster(&options(&directory)?.bind(address))?;
