@@ -116,11 +116,8 @@ fn the_runbooks_for_an_outage_and_for_troubleshooting_work(context: &'static Tes
             Ok(if command.contains("karmada") { Expect::Skip } else { Expect::Success })
         });
         let troubleshooting = down.and_then(|()| {
-            new_shop()?;
             shell.run_page("runbooks/index.md", |_, command| {
-                if command.contains("annotate") {
-                    await_denial(command)?;
-                } else if command.contains("get validatingwebhookconfiguration") {
+                if command.contains("get validatingwebhookconfiguration") {
                     restore()?;
                     new_shop()?;
                 } else if command.ends_with("durward doctor") {
