@@ -21,14 +21,14 @@ fn a_log_shows_the_callers_and_the_decisions() {
     let run = durward(&["doctor", "audit", "--audit-log", LOG]);
     assert_eq!((run.code, run.err.as_str()), (1, ""), "{}", run.out);
     for lines in [
-        "would be denied: 3\ncould not be checked: 1\n",
-        "\ndeletion, users, would be denied\n      1  ann  delete namespaces\n",
+        "would be denied: 4, 1 of them because Durward could not check\n",
+        "\ndeletion guard, users, would be denied\n      1  ann  delete namespaces\n",
         "Z: namespace \"shop\" is still in use: 1 pod (web)\n",
-        "\ndeletion, controllers, would be denied\n      1  system:serviceaccount:kube-system:cleaner  delete namespaces\n",
-        "\ndeletion, native policy durward-deletion-labels, users, would be denied\n      1  ann  patch namespaces\n",
-        "\netcd, users, could not be checked\n      1  ann  delete pods in db\n",
-        "  1. fix the causes of what could not be checked: durward doctor etcd\n  2. decide for each caller",
-        "  3. enforce one guard at a time: mode: enforce, without webhook.failurePolicy: Ignore\n",
+        "\ndeletion guard, controllers, would be denied\n      1  system:serviceaccount:kube-system:cleaner  delete namespaces\n",
+        "\ndeletion guard, native policy durward-deletion-labels, users, would be denied\n      1  ann  patch namespaces\n",
+        "\netcd guard, users, could not be checked\n      1  ann  delete pods in db\n",
+        "  1. fix the causes of what could not be checked: kubectl -n durward-system exec deploy/durward -- durward doctor etcd\n  2. decide for each caller",
+        "  3. enforce one guard at a time: mode: enforce, and webhook.failurePolicy: Fail\n",
     ] {
         assert!(run.out.contains(lines), "{lines}\n{}", run.out);
     }

@@ -116,12 +116,14 @@ fn doctor(guard: &str) -> &'static str {
 }
 
 fn table(title: &str, groups: &Groups, style: Style) -> String {
-    let mut by_heading: BTreeMap<String, Vec<(&Group, &Seen)>> = BTreeMap::new();
+    let mut by_heading: BTreeMap<_, Vec<(&Group, &Seen)>> = BTreeMap::new();
     for (group, seen) in &groups.0 {
-        by_heading.entry(group.heading()).or_default().push((group, seen));
+        let key = (group.guard, group.policy.as_str(), group.is_controller, group.caller.is_empty());
+        by_heading.entry(key).or_default().push((group, seen));
     }
     let mut out = String::new();
-    for (heading, mut rows) in by_heading {
+    for mut rows in by_heading.into_values() {
+        let heading = rows.first().map(|(group, _)| group.heading()).unwrap_or_default();
         let _ = writeln!(out, "\n{}", style.bold(&format!("{heading}, {title}")));
         rows.sort_by_key(|(_, seen)| std::cmp::Reverse(seen.count));
         out.extend(rows.iter().take(SHOWN).map(|(group, seen)| row(group, seen, style)));
