@@ -209,6 +209,13 @@ impl<'a> Shell<'a> {
         self.run(command)?.succeeded().map(drop)
     }
 
+    /// Runs a command, and once more if it is denied because a busy machine did not answer in time.
+    fn run_twice(&self, command: &str, expected: &Expect) -> Result<Output> {
+        let printed = self.run(command)?;
+        let is_late = matches!(expected, Expect::Failure) && printed.stderr.contains("no answer in ");
+        if is_late { self.run(command) } else { Ok(printed) }
+    }
+
     /// Runs the commands of a page. `prepare` gets the heading and the command. It brings the cluster into the state that the
     /// page describes, replaces placeholders in the command, and returns the expected result.
     pub(crate) fn run_page(
@@ -222,8 +229,8 @@ impl<'a> Shell<'a> {
                 let place = format!("docs/src/{page}, {:?}: {command}", block.heading);
                 let expected = prepare(&block.heading, &mut command).with_context(|| place.clone())?;
                 if !matches!(expected, Expect::Skip) {
-                    let result = self.run(&command).and_then(|printed| expected.check(printed, &output));
-                    result.context(place)?;
+                    let result = self.run_twice(&command, &expected);
+                    result.and_then(|printed| expected.check(printed, &output)).context(place)?;
                     count += 1;
                 }
             }

@@ -32,7 +32,7 @@ fn prints_help_to_stdout_and_problems_to_stderr() {
 fn runs_the_first_steps_of_the_help() {
     let directory = tempfile::tempdir().unwrap();
     let help = durward(&["--help"]).out;
-    let (_, then) = help.split_once("Configure it:\n").unwrap();
+    let (_, then) = help.split_once("Run it without a cluster:\n").unwrap();
     let mut lines: Vec<_> = then.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     assert_eq!(lines.pop(), Some("durward serve --config durward.yaml"), "{help}");
     assert_eq!(lines.len(), 3, "{help}");

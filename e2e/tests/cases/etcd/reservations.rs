@@ -175,7 +175,11 @@ fn one_of_two_concurrent_evictions_or_deletions_is_allowed(context: &'static Tes
         ensure!(allowed_names == 1, "{allowed_names} of two are allowed: {}", text());
         let [first, second] = attempts;
         let (gone, denied) = if first.is_allowed() { (names[0], second) } else { (names[1], first) };
-        denied.denied()?.with_message(&[gone])?;
+        let denied = denied.denied()?;
+        // On a busy machine, another member can be late with a read too.
+        if !denied.describe().contains("no linearizable read") {
+            denied.with_message(&[gone])?;
+        }
         pods.replace(gone)?;
     }
     Ok(())
