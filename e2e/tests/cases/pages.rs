@@ -17,6 +17,9 @@ use super::objects::contains_all;
 /// The time of one command, for example `kubectl delete namespace`, which waits for the end.
 const WITHIN: Duration = Duration::from_secs(180);
 
+/// How often a busy machine can be late with the answer that a page shows.
+const LATE: u32 = 9;
+
 /// A fenced block of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Block {
@@ -209,11 +212,15 @@ impl<'a> Shell<'a> {
         self.run(command)?.succeeded().map(drop)
     }
 
-    /// Runs a command, and once more if it is denied because a busy machine did not answer in time.
-    fn run_twice(&self, command: &str, expected: &Expect) -> Result<Output> {
-        let printed = self.run(command)?;
-        let is_late = matches!(expected, Expect::Failure) && printed.stderr.contains("no answer in ");
-        if is_late { self.run(command) } else { Ok(printed) }
+    /// Runs a command, and again if it is denied because a busy machine did not answer in time.
+    fn run_in_time(&self, command: &str, expected: &Expect) -> Result<Output> {
+        for _ in 0..LATE {
+            let printed = self.run(command)?;
+            if !matches!(expected, Expect::Failure) || !printed.stderr.contains("no answer in ") {
+                return Ok(printed);
+            }
+        }
+        self.run(command)
     }
 
     /// Runs the commands of a page. `prepare` gets the heading and the command. It brings the cluster into the state that the
@@ -229,7 +236,7 @@ impl<'a> Shell<'a> {
                 let place = format!("docs/src/{page}, {:?}: {command}", block.heading);
                 let expected = prepare(&block.heading, &mut command).with_context(|| place.clone())?;
                 if !matches!(expected, Expect::Skip) {
-                    let result = self.run_twice(&command, &expected);
+                    let result = self.run_in_time(&command, &expected);
                     result.and_then(|printed| expected.check(printed, &output)).context(place)?;
                     count += 1;
                 }

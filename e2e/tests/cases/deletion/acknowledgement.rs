@@ -66,7 +66,7 @@ fn an_acknowledged_member_does_not_deny_the_deletion(context: &'static TestConte
     fleet.delete(&path)?.denied()?.with_message(&["m2: 1 pod (web)"])?.with_cause("m1", "Acknowledged")?;
     remove(m2, &format!("{}/web", inside.path("pods")))?;
 
-    fleet.delete(&path)?.allowed()?.with_warning("Karmada deletes there when the cluster is back")?;
+    fleet.delete(&path)?.allowed()?.with_warning("Karmada will delete it there when the cluster is back")?;
     for name in ["m2", "m3"] {
         await_deleted(fleet.member(name)?, &path)?;
     }

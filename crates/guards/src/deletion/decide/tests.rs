@@ -175,7 +175,7 @@ fn an_acknowledgement_replaces_an_answer_and_warns() {
         ruling.warnings.iter().collect::<Vec<_>>(),
         [
             "deletion: m5 could not be checked (no answer in 1.5 s); acknowledged until 2026-12-01T00:00:00Z: link cut; \
-          Karmada deletes there when the cluster is back"
+          Karmada will delete it there when the cluster is back"
         ]
     );
     assert!(

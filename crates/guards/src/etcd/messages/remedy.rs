@@ -21,7 +21,12 @@ pub(super) fn add_for_cause(message: Message, config: &Config, why: &Cause) -> M
     if why.code == cause::FORBIDDEN {
         return message.admin(PERMIT);
     }
-    message.next("retry").admin(&print_the_fix(config))
+    // A retry repairs neither TLS nor credentials.
+    let message = match why.code {
+        cause::TLS | cause::CREDENTIALS => message,
+        _ => message.next("retry"),
+    };
+    message.admin(&print_the_fix(config))
 }
 
 fn print_the_fix(config: &Config) -> String {
