@@ -9,14 +9,14 @@ use rustix::process::Signal;
 use super::environment::scratch;
 use super::objects::contains_all;
 
-/// Waits until this number of Events is about an object, and returns the lines of `kubectl events`.
+/// Waits until this number of warnings is about an object, and returns the lines of `kubectl events`.
 pub(in crate::cases) fn await_events(
     cluster: &Cluster,
     namespace: &str,
     object: &str,
     expected: usize,
 ) -> Result<Vec<String>> {
-    let list = ["events", "--no-headers", "-n", namespace, "--for", object];
+    let list = ["events", "--no-headers", "--types=Warning", "-n", namespace, "--for", object];
     let mut lines = Vec::new();
     until(format_args!("{expected} Events about {object}"), || {
         let output = cluster.kubectl().run(&list)?.succeeded()?.stdout;
