@@ -82,7 +82,7 @@ fn the_config_block_becomes_the_configmap(context: &'static TestContext) -> Resu
     let text = map["data"]["durward.yaml"].as_str().context("no durward.yaml")?;
     let written: Value = serde_saphyr::from_str(text).map_err(|error| anyhow::anyhow!("{error}: {text}"))?;
     let expected = json!({
-        "apiVersion": "durward.dev/v1alpha1", "kind": "Configuration", "namespace": HOME, "guards": guards,
+        "apiVersion": "durward.dev/v1alpha1", "kind": "Configuration", "namespace": HOME, "events": true, "guards": guards,
         "server": {"tls": {"minVersion": "1.3", "selfManaged": {}}, "webhookConfiguration": {"manage": "all"}},
     });
     ensure!(written == expected, "{text}");
