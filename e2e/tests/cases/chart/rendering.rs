@@ -119,6 +119,32 @@ fn the_config_block_becomes_the_configmap(context: &'static TestContext) -> Resu
     Ok(())
 }
 
+/// The values that `config init --chart` writes, for each guard and for a Karmada fleet.
+#[e2e::case]
+fn the_chart_takes_the_values_of_config_init(context: &'static TestContext) -> Result<()> {
+    let helm = Helm::new(context)?;
+    let healthy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/deletion/healthy");
+    let healthy = healthy.display().to_string();
+    for arguments in [
+        &["--guard", "deletion"][..],
+        &["--guard", "deletion", "--snapshot", &healthy],
+        &["--guard", "etcd", "--namespace", "db", "--selector", "app=etcd"],
+        &["--guard", "lxcfs", "--guard", "resources"],
+    ] {
+        let command = [&["config", "init", "--chart"], arguments].concat();
+        let printed = Durward::command(context, &command)?.succeeded()?.stdout;
+        let values: Value =
+            serde_saphyr::from_str(&printed).map_err(|error| anyhow::anyhow!("{error}: {printed}"))?;
+        let objects = parse(&helm.template(HOME, &values)?.succeeded()?.stdout)?;
+        let map = objects
+            .iter()
+            .find(|object| object["metadata"]["name"] == "durward" && object["kind"] == "ConfigMap");
+        let text = map.context("no ConfigMap")?["data"]["durward.yaml"].as_str().unwrap_or_default();
+        ensure!(text.contains("mode: audit"), "{arguments:?}: {text}");
+    }
+    Ok(())
+}
+
 /// The policies of the guard `resources` come from the values or from a `ConfigMap`, in the same directory.
 #[e2e::case]
 fn policies_are_mounted_from_files_or_a_configmap(context: &'static TestContext) -> Result<()> {

@@ -1,5 +1,6 @@
 //! `config init`: prints a minimal configuration file for some guards.
 
+use std::fmt::Write as _;
 use std::path::Path;
 
 use clap::builder::PossibleValuesParser;
@@ -71,24 +72,31 @@ impl Proposal {
         Ok(Self { fleet, groups })
     }
 
-    fn section(&self) -> String {
+    /// Returns the section. The pods of the chart run in the host cluster, so they need a kubeconfig for Karmada's API server.
+    fn section(&self, is_chart: bool) -> String {
         let groups = serde_json::Value::from(self.groups.clone());
+        let fleet = if is_chart && self.is_karmada() {
+            "{karmada: {kubeconfig: karmada/kubeconfig}}"
+        } else {
+            &self.fleet
+        };
         format!(
-            "  deletion:
-    fleet: {} # none: one cluster; karmada: the members of this Karmada control plane
+            "    fleet: {fleet} # none: one cluster; karmada: the members of this Karmada control plane
     # API groups of your CRDs. Durward can list these objects. A CRD of another group can't be deleted.
     crds: {{apiGroups: {groups}}}
-",
-            self.fleet
+"
         )
+    }
+
+    fn is_karmada(&self) -> bool {
+        self.fleet == "karmada"
     }
 }
 
 /// The section of the guard of policies. The directory is in the same `ConfigMap` or directory as this file.
-const RESOURCES: &str = "  resources:
-    policies: [policies] # files and directories with ValidatingAdmissionPolicies, bindings and params, relative to this file
-    exempt: {namespaces: [kube-system]}
-";
+const POLICIES: &str = "    policies: [policies] # files and directories with ValidatingAdmissionPolicies, bindings and params, relative to this file\n";
+
+const EXEMPT: &str = "    exempt: {namespaces: [kube-system]}\n";
 
 /// `config init`
 pub(super) fn run(args: &Args) -> Outcome {
@@ -105,27 +113,34 @@ pub(super) fn run(args: &Args) -> Outcome {
     if args.guard.iter().any(|name| is_checked(name)) {
         File::from_text(Path::new("the new file"), file(args, &proposal, is_checked)?, Purpose::Guards)?;
     }
-    let file = file(args, &proposal, |_| true)?;
-    output::data(&if args.chart { values(&file, &proposal) } else { file })?;
+    let text = if args.chart { values(args, &proposal)? } else { file(args, &proposal, |_| true)? };
+    output::data(&text)?;
     Ok(Exit::Done)
 }
 
-fn file(args: &Args, proposal: &Proposal, is_written: impl Fn(&str) -> bool) -> Result<String, Stop> {
-    let is_etcd = args.guard.iter().any(|guard| guard == "etcd");
-    let mut text = HEAD.to_owned();
-    let is_on = |name: &str| is_written(name) && args.guard.iter().any(|guard| guard == name);
-    for kind in GUARD_KINDS.iter().filter(|kind| is_on(kind.name())) {
-        let section = match kind.name() {
-            "deletion" => proposal.section(),
-            "etcd" => clusters(args)?,
-            "resources" => RESOURCES.to_owned(),
-            name => format!("  {name}: {{}}\n"),
-        };
-        text.push_str(&section);
-    }
-    if !is_etcd && (args.namespace.is_some() || args.selector.is_some()) {
+/// Returns the guards to turn on, in the order of all guards.
+fn guards(args: &Args) -> Result<Vec<&'static str>, Stop> {
+    let is_on = |name: &&str| args.guard.iter().any(|guard| guard == name);
+    let guards: Vec<_> = GUARD_KINDS.iter().map(|kind| kind.name()).filter(is_on).collect();
+    if !guards.contains(&"etcd") && (args.namespace.is_some() || args.selector.is_some()) {
         let problem = Problem::new("--namespace and --selector select the pods of an etcd cluster");
         return Err(problem.next("add --guard etcd").into());
+    }
+    Ok(guards)
+}
+
+fn file(args: &Args, proposal: &Proposal, is_written: impl Fn(&str) -> bool) -> Result<String, Stop> {
+    let mut text = HEAD.to_owned();
+    for guard in guards(args)?.into_iter().filter(|guard| is_written(guard)) {
+        let section = match guard {
+            "deletion" => proposal.section(false),
+            "etcd" => clusters(args)?,
+            "resources" => format!("{POLICIES}{EXEMPT}"),
+            _ => String::new(),
+        };
+        let end = if section.is_empty() { " {}" } else { "" };
+        // Writing to a `String` can't fail.
+        let _ = write!(text, "  {guard}:{end}\n{section}");
     }
     Ok(text)
 }
@@ -146,43 +161,40 @@ extraVolumeMounts:
 - {name: karmada, mountPath: /etc/durward/karmada, readOnly: true}
 ";
 
-/// Where the guard `resources` gets its files.
-const POLICIES: &str = "policies:
+/// The files of the guard `resources`, which the chart mounts and names in the configuration.
+const POLICIES_OF_CHART: &str = "\
+policies:
   configMap: durward-policies # a ConfigMap with the files, in Durward's namespace
 ";
 
-/// Turns a file into values of the chart, which has its own settings of the server. Guards that deny begin in audit mode, and
-/// requests pass while Durward is down.
-fn values(file: &str, proposal: &Proposal) -> String {
-    let is_karmada = proposal.fleet == "karmada";
-    let (_, guards) = file.split_once("guards:\n").unwrap_or_default();
-    let mut text = VALUES.to_owned();
-    for line in guards.lines() {
-        let is_guard = line.starts_with("  ") && !line.starts_with("   ");
-        // The chart mounts the files and names their directory.
-        if line.starts_with("    policies:") {
-            continue;
-        }
-        text.push_str("  ");
-        text.push_str(line.trim_end_matches(" {}"));
-        text.push('\n');
-        let has_failure_policy = line.starts_with("  deletion:") || line.starts_with("  etcd:");
-        if is_guard && has_failure_policy {
-            text.push_str("      # Then: mode: enforce, and failurePolicy: Fail.\n");
-            text.push_str("      mode: audit\n      webhook: {failurePolicy: Ignore}\n");
-        } else if is_guard {
-            text.push_str("      mode: audit # then: enforce\n");
-        }
+/// The first mode of guards that deny. Requests pass while Durward is down.
+const AUDIT: &str = "\
+    # Then: mode: enforce, and failurePolicy: Fail.
+    mode: audit
+    webhook: {failurePolicy: Ignore}
+";
+
+const AUDIT_ONLY: &str = "    mode: audit # then: enforce\n";
+
+/// Returns values of the chart, which has its own settings of the server.
+fn values(args: &Args, proposal: &Proposal) -> Result<String, Stop> {
+    let (mut text, mut last) = (VALUES.to_owned(), String::new());
+    for guard in guards(args)? {
+        let section = match guard {
+            "deletion" => format!("{AUDIT}{}", proposal.section(true)),
+            "etcd" => format!("{AUDIT}{}", clusters(args)?),
+            "resources" => format!("{AUDIT_ONLY}{EXEMPT}"),
+            _ => AUDIT_ONLY.to_owned(),
+        };
+        let _ = writeln!(text, "    {guard}:");
+        text.extend(section.lines().map(|line| format!("  {line}\n")));
+        last.push_str(match guard {
+            "deletion" if proposal.is_karmada() => KARMADA_VOLUME,
+            "resources" => POLICIES_OF_CHART,
+            _ => "",
+        });
     }
-    if file.contains("\n  resources:\n") {
-        text.push_str(POLICIES);
-    }
-    if is_karmada {
-        // The pods run in the host cluster.
-        text = text.replace("fleet: karmada #", "fleet: {karmada: {kubeconfig: karmada/kubeconfig}} #");
-        text.push_str(KARMADA_VOLUME);
-    }
-    text
+    Ok(text + &last)
 }
 
 fn clusters(args: &Args) -> Result<String, Stop> {
@@ -194,7 +206,7 @@ fn clusters(args: &Args) -> Result<String, Stop> {
     };
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     Ok(format!(
-        "  etcd:\n    clusters:\n      - namespace: {}\n        selector: {}\n",
+        "    clusters:\n      - namespace: {}\n        selector: {}\n",
         quoted(namespace),
         quoted(selector)
     ))
