@@ -117,7 +117,7 @@ pub struct GuardedObjects {
 /// The namespaces of guarded objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GuardedNamespaces {
-    /// The objects are cluster-wide.
+    /// The objects are cluster-wide, or all count.
     None,
     /// The namespace with this name.
     Named(String),

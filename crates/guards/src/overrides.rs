@@ -25,7 +25,7 @@ use ::config::time;
 /// The annotation that overrides. Its value is the object's own name.
 pub const DELETE_ANYWAY: &str = "durward.dev/delete-anyway";
 /// The annotation with the reason.
-pub const DELETE_REASON: &str = "durward.dev/delete-reason";
+pub(crate) const DELETE_REASON: &str = "durward.dev/delete-reason";
 /// The annotation with the expiry: RFC 3339 or a date.
 pub const DELETE_UNTIL: &str = "durward.dev/delete-until";
 
@@ -93,6 +93,8 @@ pub struct Leftover {
     pub is_active: bool,
     /// The effect, or why there is none.
     pub effect: String,
+    /// The reason.
+    pub reason: Option<String>,
     /// All annotations of overrides, for the command that removes them.
     pub annotations: Vec<&'static str>,
 }
@@ -127,7 +129,8 @@ pub fn leftover(
         }
     };
     let annotations = ALL.into_iter().filter(|key| annotations.contains_key(*key)).collect();
-    Some(Leftover { key, value: found.to_owned(), is_active, effect, annotations })
+    let reason = value(DELETE_REASON).map(str::to_owned);
+    Some(Leftover { key, value: found.to_owned(), is_active, effect, reason, annotations })
 }
 
 /// Checks the override annotations of the named object, for the named guard.

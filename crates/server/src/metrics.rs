@@ -481,6 +481,17 @@ mod tests {
     }
 
     #[test]
+    fn counts_the_requests_that_an_override_allowed() {
+        let metrics = Metrics::new("t");
+        let guard = metrics.guard("g");
+        for ruling in [Ruling::allow(), Ruling::allow().audit(admission::OVERRIDE, "until x: moved")] {
+            guard.count(Operation::Delete, &settled(ruling, Mode::Enforce), 0.002, 3000);
+        }
+        let text = metrics.encode();
+        assert!(text.contains("durward_overrides_total{guard=\"g\"} 1"), "{text}");
+    }
+
+    #[test]
     fn counts_an_unknown_verdict_in_audit_mode_as_unknown_and_would_deny() {
         let metrics = Metrics::new("t");
         let guard = metrics.guard("g");

@@ -39,6 +39,28 @@ fn reports_all_problems_with_line_key_and_allowed_values() {
 }
 
 #[test]
+fn removed_keys_of_the_server_name_what_replaces_them() {
+    let dir = TestDir::new();
+    dir.write(
+        "old.yaml",
+        "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nserver:\n  tls: {selfManaged: {names: [a.b], addresses: [10.0.0.1], secretName: ca}}\n  limits: {requestTimeout: 9s}\nguards: {lxcfs: {}}\n",
+    );
+    let run = dir.run(&["config", "check", "old.yaml"]);
+    assert_eq!((run.code, run.out.as_str()), (2, ""));
+    let certificate = "the certificate has the name that the API server calls";
+    for (key, next) in [
+        ("tls.selfManaged.names", certificate),
+        ("tls.selfManaged.addresses", certificate),
+        ("tls.selfManaged.secretName", "the Secret is durward-ca"),
+        ("limits.requestTimeout", "the timeoutSeconds of its webhook"),
+    ] {
+        let removed = format!("field \"server.{key}\" was removed\n    remove it: ");
+        let (_, then) = run.err.split_once(&removed).unwrap_or_else(|| panic!("{key}: {}", run.err));
+        assert!(then.lines().next().unwrap().contains(next), "{key}: {}", run.err);
+    }
+}
+
+#[test]
 fn reports_files_that_are_not_a_configuration() {
     let dir = TestDir::new();
     for (text, expected) in [

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use cluster::Resource;
 use config::names::is_dns_subdomain;
 use kube::api::ApiResource;
 
@@ -62,8 +63,14 @@ impl OverridableKind {
         self.words.first().copied().unwrap_or_default()
     }
 
+    /// Returns the resource to change an object.
     pub(super) fn resource(&self) -> ApiResource {
         resource(self.group, "v1", self.kind, self.plural)
+    }
+
+    /// Returns the resource to list objects.
+    pub(super) fn listed(&self) -> Resource {
+        Resource { group: self.group.into(), version: "v1".into(), plural: self.plural.into() }
     }
 }
 

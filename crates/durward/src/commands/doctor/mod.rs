@@ -185,7 +185,7 @@ async fn one(args: &Args, part: Part, file: Option<&File>) -> Outcome {
     Ok(exit(&[(part.name(), report)]))
 }
 
-/// Repeats a part until the process ends, and prints each report that differs from the one before.
+/// Repeats a part for an hour, and prints each report that differs from the one before.
 async fn watch(args: &Args, part: Part, file: Option<&File>) -> Outcome {
     let (began, mut before) = (Instant::now(), None);
     while began.elapsed() < WATCH_FOR {

@@ -269,6 +269,10 @@ fn removed_keys_name_their_successor() {
     ] {
         has_problem(&format!("{key}\n{LEAST}"), "was removed", next);
     }
+    let files = "auth: {files: {usernameFile: u, passwordFile: p}}";
+    let client =
+        format!("clusters: [{{namespace: db, selector: a=b, client: {{tls: {{secretName: s}}, {files}}}}}]");
+    has_problem(&client, "was removed", "secretName: NAME");
 }
 
 #[track_caller]

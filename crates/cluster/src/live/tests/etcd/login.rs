@@ -3,7 +3,7 @@
 
 use std::sync::Mutex;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::secrets::{USER, secret};
 use super::*;
@@ -21,11 +21,15 @@ pub(super) fn client(open: bool) -> ClientOptions {
 
 /// Returns a client whose API server has the Secret of the user `root`.
 pub(super) fn live_with(password: &str) -> Live {
+    answering(200, secret("etcd-user", &[("username", "root\n"), ("password", password)]))
+}
+
+/// Returns a client whose API server gives this answer for the Secret of the user.
+fn answering(code: u16, body: Value) -> Live {
     let (live, mut fake) = super::fake::live();
-    let user = secret("etcd-user", &[("username", "root\n"), ("password", password)]);
     tokio::spawn(async move {
         loop {
-            fake.asked(USER).await.json(200, &user);
+            fake.asked(USER).await.json(code, &body);
         }
     });
     live
@@ -195,4 +199,14 @@ async fn login_failures_name_the_user_and_not_the_password() {
     let without_login =
         why(&again, &super::peer(&member, ClientOptions::default()), EtcdRequest::Status).await;
     assert!(without_login.text.contains("client.auth"), "{}", without_login.text);
+}
+
+#[tokio::test]
+async fn a_login_without_its_secret_is_reported_by_name() {
+    let member = Member::plain(guarded()).await;
+    let gone = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound",
+        "message": "not found", "details": {"name": "etcd-user", "kind": "secrets"}, "code": 404});
+    let cause = why(&answering(404, gone), &peer(&member, client(true)), EtcdRequest::Status).await;
+    assert_eq!(cause.code, cause::CREDENTIALS);
+    assert!(cause.text.contains("Secret shop/etcd-user does not exist"), "{}", cause.text);
 }
