@@ -73,8 +73,8 @@ fuzz: ## All fuzz targets, FUZZ_SECONDS each; TARGET=name runs one (also needs n
 	  mkdir -p fuzz/corpus/$$target; \
 	  case $$target in \
 	    reviews) seeds=; options=-max_len=256 ;; \
-	    envelope | injection) seeds=crates/guards/src/lxcfs/cases; options=-dict=fuzz/pods.dict ;; \
-	    *) seeds=crates/policy/tests/data; options=-max_len=16384 ;; \
+	    envelope | injection) seeds=crates/webhook/guards/src/lxcfs/cases; options=-dict=fuzz/pods.dict ;; \
+	    *) seeds=crates/evaluator/policy/tests/data; options=-max_len=16384 ;; \
 	  esac; \
 	  cargo +$(NIGHTLY) fuzz run $$target -s none fuzz/corpus/$$target $$seeds -- $$options -max_total_time=$(FUZZ_SECONDS); \
 	done
@@ -87,7 +87,7 @@ lint: lint-language cargo-deny ## Formatting, clippy, rustdoc, language, links b
 	cargo run -q -p durward-lint --bin durward-links
 	cargo run -q -p durward-lint --bin durward-texts
 	cargo run -q -p durward-lint --bin durward-circles
-	cargo run -q -p durward-lint --bin durward-mutate -- --check mutants/*.txt crates/policy/parity/mutants.txt
+	cargo run -q -p durward-lint --bin durward-mutate -- --check mutants/*.txt crates/evaluator/policy/parity/mutants.txt
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc -q --workspace --no-deps
 	cargo deny check bans licenses sources

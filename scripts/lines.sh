@@ -20,15 +20,20 @@ awk '
         for (prefix in modules) if (file == prefix ".rs" || index(file, prefix "/") == 1) return 1
         return 0
     }
+    # Splits a path without the group: crates/webhook/guards/src/etcd.rs is crates, guards, src, etcd.rs.
+    function parts_of(file, part) {
+        sub(/^crates\/(common|webhook|evaluator)\//, "crates/", file)
+        return split(file, part, "/")
+    }
     # src/etcd.rs and src/etcd/decide.rs of the crate guards belong to guards/etcd, src/lib.rs to guards.
     function area(file, part) {
-        split(file, part, "/")
+        parts_of(file, part)
         sub(/\.rs$/, "", part[4])
         return (part[2] "/" part[4]) in areas ? part[2] "/" part[4] : part[2]
     }
 
     FNR == 1 { comment = 0; test = 0; skip = 0; counted = (pass == 2 && !test_only(FILENAME)) }
-    FNR == 1 && pass == 1 { n = split(FILENAME, part, "/"); if (n > 4) areas[part[2] "/" part[4]] }
+    FNR == 1 && pass == 1 { n = parts_of(FILENAME, part); if (n > 4) areas[part[2] "/" part[4]] }
     FNR == 1 && counted { files++; where = area(FILENAME) }
 
     { line = $0; sub(/^[ \t]+/, "", line); indent = length($0) - length(line) }

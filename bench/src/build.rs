@@ -23,7 +23,7 @@ const COLD_RELEASE: f64 = 180.0;
 const GUARD: f64 = 4.0;
 const TEST: f64 = 15.0;
 /// The file of a guard that changes.
-const GUARD_FILE: &str = "crates/guards/src/lxcfs/decide.rs";
+const GUARD_FILE: &str = "crates/webhook/guards/src/lxcfs/decide.rs";
 /// Dependencies in the table.
 const SHOWN: usize = 10;
 

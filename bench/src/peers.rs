@@ -30,7 +30,7 @@ impl Peer {
     fn source(self) -> (&'static str, &'static str, &'static str) {
         match self {
             Self::ControllerRuntime => ("controller-runtime", "peers/controller-runtime", "."),
-            Self::ApiServer => ("parity", "../crates/policy/parity", "."),
+            Self::ApiServer => ("parity", "../crates/evaluator/policy/parity", "."),
             Self::Kyverno => {
                 ("kyverno", "peers/kyverno", "github.com/kyverno/kyverno/cmd/cli/kubectl-kyverno")
             }

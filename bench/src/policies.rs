@@ -1,6 +1,6 @@
 //! Admission policies: evaluation and load, relative to the API server's Go code.
 //!
-//! The peer is the Go program of `crates/policy/parity`. It evaluates as a policy does, on a pod that is decoded already, and
+//! The peer is the Go program of `crates/evaluator/policy/parity`. It evaluates as a policy does, on a pod that is decoded already, and
 //! checks policies that are decoded already. Durward starts from JSON text in both cases. A sample is the mean of a batch, so that it
 //! contains Go's garbage collection.
 

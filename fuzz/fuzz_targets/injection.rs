@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use admission::Guard;
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../crates/guards/tests/lxcfs/check.rs"]
+#[path = "../../crates/webhook/guards/tests/lxcfs/check.rs"]
 mod check;
 
 static GUARDS: LazyLock<[Arc<dyn Guard>; 5]> = LazyLock::new(|| {

@@ -6,7 +6,7 @@
 use libfuzzer_sys::fuzz_target;
 
 #[allow(dead_code, reason = "the property test counts the outcomes")]
-#[path = "../../crates/guards/tests/strangers/check/mod.rs"]
+#[path = "../../crates/webhook/guards/tests/strangers/check/mod.rs"]
 mod check;
 
 thread_local! {

@@ -23,7 +23,7 @@ const MINOR: u8 = 35;
 /// Bytes of a large update.
 pub(crate) const LARGE: usize = 5_500_000;
 /// The directory with CRDs and objects of Gateway API.
-pub(crate) const GATEWAY_API: &str = "crates/policy/tests/data/gateway-api";
+pub(crate) const GATEWAY_API: &str = "crates/evaluator/policy/tests/data/gateway-api";
 /// Timeout of a review. The snapshots answer at once.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Fields that a typical guard reads.

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use e2e::context;
 use e2e::prelude::*;
 
-#[path = "../../../crates/policy/tests/old_crds/mod.rs"]
+#[path = "../../../crates/evaluator/policy/tests/old_crds/mod.rs"]
 mod old_crds;
 
-const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/policy/tests/data/kubernetesclusters");
+const DATA: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/evaluator/policy/tests/data/kubernetesclusters");
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 /// Makes a create return the object that would be stored, or name unknown fields.
 const DRY_RUN: &str = "?dryRun=All&fieldValidation=Strict";

@@ -10,7 +10,7 @@ use e2e::api::{Answer, Api};
 use e2e::context;
 use e2e::prelude::*;
 
-#[path = "../../../crates/policy/tests/changed_crds/mod.rs"]
+#[path = "../../../crates/evaluator/policy/tests/changed_crds/mod.rs"]
 #[allow(clippy::expect_used, reason = "shared with the tests of the crate policy")]
 mod changed_crds;
 

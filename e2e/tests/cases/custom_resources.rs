@@ -9,7 +9,8 @@ use e2e::api::Answer;
 use e2e::context;
 use e2e::prelude::*;
 
-const GATEWAY_API: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/policy/tests/data/gateway-api");
+const GATEWAY_API: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/evaluator/policy/tests/data/gateway-api");
 
 const OWN: &str = include_str!("custom_resources.yaml");
 

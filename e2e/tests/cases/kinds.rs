@@ -1,4 +1,4 @@
-//! The tables of kinds in `crates/policy/src/kinds` are those of the API servers.
+//! The tables of kinds in `crates/evaluator/policy/src/kinds` are those of the API servers.
 //!
 //! The table of Kubernetes has several minors; here the rows of the pinned one are compared. `DURWARD_BLESS=1 make e2e
 //! TEST=kinds::` writes the table of Karmada.
@@ -47,7 +47,7 @@ fn the_table_of_karmadas_kinds_is_that_of_its_api_server(context: &TestContext) 
 /// The table changes only with the pinned Go modules. Without Go's build cache, this takes a minute of both processors.
 #[e2e::case(Soak)]
 fn the_table_of_types_is_that_of_the_go_types(context: &TestContext) -> Result<()> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/policy/tools/types");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/evaluator/policy/tools/types");
     let go = Tool::new("go-run-types", "go").directory(&directory).arguments(["run", ".", "-check"]);
     context.supervisor()?.run(go, BUILT_WITHIN)?.succeeded()?;
     Ok(())
@@ -88,7 +88,7 @@ fn discover(api: &Api, is_wanted: impl Fn(&str) -> bool) -> Result<BTreeSet<Row>
 }
 
 fn path(file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/policy/src/kinds").join(file)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/evaluator/policy/src/kinds").join(file)
 }
 
 /// Returns the rows of a table that a minor serves. Rows without minors are those of any.

@@ -1,4 +1,4 @@
-//! A kube-apiserver answers requests and refuses policies as recorded in `crates/durward/tests/data/live-1.35.4`.
+//! A kube-apiserver answers requests and refuses policies as recorded in `crates/webhook/durward/tests/data/live-1.35.4`.
 //!
 //! The tests of `durward check` compare its verdicts with the same records. `DURWARD_BLESS=1 make e2e TEST=policies::`
 //! records the answers of the API server.
@@ -16,7 +16,7 @@ use e2e::context;
 use e2e::controlplane::User;
 use e2e::prelude::*;
 
-const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/durward/tests/data/live-1.35.4");
+const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/webhook/durward/tests/data/live-1.35.4");
 
 pub(super) const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/kubernetesclusters");
 

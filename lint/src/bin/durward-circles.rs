@@ -35,8 +35,7 @@ fn run() -> Result<Vec<String>, String> {
     let files = git(&["ls-files", "--cached", "--others", "--exclude-standard", "crates/*/src/*.rs"])?;
     let mut crates: BTreeMap<&str, BTreeMap<Module, String>> = BTreeMap::new();
     for file in files.lines().filter(|file| fs::exists(file).unwrap_or(true)) {
-        let Some((name, path)) = file.strip_prefix("crates/").and_then(|rest| rest.split_once("/src/"))
-        else {
+        let Some((name, path)) = file.split_once("/src/") else {
             continue;
         };
         let text = fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;

@@ -8,7 +8,7 @@
 //! test cargo test -p durward-guards --lib etcd
 //!
 //! mutant a quorum is half of the voters
-//! in crates/guards/src/etcd/quorum.rs
+//! in crates/webhook/guards/src/etcd/quorum.rs
 //! -voters / 2 + 1
 //! +voters / 2
 //! ```

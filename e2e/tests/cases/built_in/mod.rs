@@ -2,7 +2,7 @@
 //!
 //! OpenAPI of a built-in kind lists required fields that the API server does not demand, and validation is written in Go. So each
 //! required field and enum is tried: an accepted object without the field, or with another value, is sent as a dry run.
-//! `DURWARD_BLESS=1 make e2e TEST=built_in::` writes `crates/policy/src/normalize/demands.tsv` from the answers.
+//! `DURWARD_BLESS=1 make e2e TEST=built_in::` writes `crates/evaluator/policy/src/normalize/demands.tsv` from the answers.
 
 mod demands;
 mod mutants;
@@ -27,7 +27,7 @@ const SEEDS: &str = include_str!("seeds.yaml");
 /// Objects of users, most of them wrong.
 const OBJECTS: &str = include_str!("objects.yaml");
 
-const KINDS: &str = include_str!("../../../../crates/policy/src/kinds/builtin.tsv");
+const KINDS: &str = include_str!("../../../../crates/evaluator/policy/src/kinds/builtin.tsv");
 
 /// Objects of one command, which has a minute on a busy machine.
 const PART: usize = 500;
@@ -300,5 +300,6 @@ fn seeds() -> Result<Vec<Value>> {
 }
 
 fn recorded_path() -> PathBuf {
-    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/policy/src/normalize/demands.tsv")
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../crates/evaluator/policy/src/normalize/demands.tsv")
 }

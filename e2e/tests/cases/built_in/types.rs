@@ -7,7 +7,7 @@ use e2e::prelude::*;
 use super::openapi::{self, Schemas, short};
 
 /// The types; the head of the file describes the lines.
-const TYPES: &str = include_str!("../../../../crates/policy/src/normalize/types.txt");
+const TYPES: &str = include_str!("../../../../crates/evaluator/policy/src/normalize/types.txt");
 
 #[e2e::case]
 fn the_recorded_types_are_those_of_the_api_server(context: &TestContext) -> Result<()> {

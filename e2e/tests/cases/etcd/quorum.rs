@@ -262,7 +262,8 @@ fn a_member_that_hangs_takes_its_deadline_and_does_not_count(context: &'static T
 }
 
 /// A `StatefulSet` after the one of Kubernetes' own end-to-end tests. Its preStop hook removes the member under a condition.
-const UPSTREAM_MANIFEST: &str = include_str!("../../../../crates/durward/tests/data/etcd-statefulset.yaml");
+const UPSTREAM_MANIFEST: &str =
+    include_str!("../../../../crates/webhook/durward/tests/data/etcd-statefulset.yaml");
 
 /// A pod doesn't show whether its preStop hook will remove the member, so only `memberOnPodDelete` counts.
 #[e2e::case]

@@ -13,7 +13,7 @@ use crate::cases::policies::{IN_FORCE_WITHIN, await_canary, canary, collection, 
 
 /// Generated expressions that API server 1.35 has accepted.
 const EXPRESSIONS: &str =
-    include_str!("../../../../crates/policy/tests/data/cel/generated-1.35.4-env-1.34.jsonl");
+    include_str!("../../../../crates/evaluator/policy/tests/data/cel/generated-1.35.4-env-1.34.jsonl");
 
 /// Cases that are generated. About a quarter is invalid on purpose, and some need what the guard does not read.
 const CASES: usize = 440;

@@ -1,4 +1,4 @@
-//! The generator of policies and requests that `make parity` uses, from the tests of `crates/policy`.
+//! The generator of policies and requests that `make parity` uses, from the tests of `crates/evaluator/policy`.
 
 #![allow(
     dead_code,
@@ -8,11 +8,11 @@
     reason = "the files of another test, which uses more of them"
 )]
 
-#[path = "../../../../crates/policy/tests/parity/cases.rs"]
+#[path = "../../../../crates/evaluator/policy/tests/parity/cases.rs"]
 pub(super) mod cases;
-#[path = "../../../../crates/policy/tests/parity/defects.rs"]
+#[path = "../../../../crates/evaluator/policy/tests/parity/defects.rs"]
 mod defects;
-#[path = "../../../../crates/policy/tests/parity/literals.rs"]
+#[path = "../../../../crates/evaluator/policy/tests/parity/literals.rs"]
 mod literals;
-#[path = "../../../../crates/policy/tests/parity/types.rs"]
+#[path = "../../../../crates/evaluator/policy/tests/parity/types.rs"]
 mod types;
