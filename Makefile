@@ -73,7 +73,7 @@ fuzz: ## All fuzz targets, FUZZ_SECONDS each; TARGET=name runs one (also needs n
 	  mkdir -p fuzz/corpus/$$target; \
 	  case $$target in \
 	    reviews) seeds=; options=-max_len=256 ;; \
-	    envelope | injection) seeds=crates/webhook/guards/src/lxcfs/cases; options=-dict=fuzz/pods.dict ;; \
+	    envelope | injection) seeds=crates/common/admission/tests/reviews; options=-dict=fuzz/pods.dict ;; \
 	    *) seeds=crates/evaluator/policy/tests/data; options=-max_len=16384 ;; \
 	  esac; \
 	  cargo +$(NIGHTLY) fuzz run $$target -s none fuzz/corpus/$$target $$seeds -- $$options -max_total_time=$(FUZZ_SECONDS); \

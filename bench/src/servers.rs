@@ -30,7 +30,7 @@ impl Folder {
             fs::write(path.join(guards.file()), CONFIGURATION.to_owned() + guards.sections())?;
         }
         fs::write(path.join("snapshot/snapshot.yaml"), SNAPSHOT)?;
-        fs::write(path.join("snapshot/here/core_v1_namespaces.json"), NAMESPACES)?;
+        fs::write(path.join("snapshot/here/namespaces.v1.json"), NAMESPACES)?;
         Ok(Self(path))
     }
 
@@ -62,7 +62,7 @@ server:
   webhookConfiguration: {manage: none, url: \"https://127.0.0.1:8443\"}
 guards:
 ";
-const SNAPSHOT: &str = "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}]\n";
+const SNAPSHOT: &str = "version: 2\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}]\n";
 const NAMESPACES: &str = r#"{"apiVersion":"v1","kind":"NamespaceList","items":[{"metadata":{"name":"shop","labels":{"kubernetes.io/metadata.name":"shop"}}}]}"#;
 
 /// The guards of a server.

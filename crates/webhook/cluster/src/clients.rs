@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::live::{Live, LiveWriter};
-use crate::snapshot::Snapshot;
+use crate::world::World;
 use crate::writer::Writer;
 use crate::{EtcdClient, Offline, Reader};
 
@@ -43,10 +43,10 @@ impl Clients {
         Self { writer: Some(Arc::new(LiveWriter::new(live))), ..Self::new(Arc::clone(live)) }
     }
 
-    /// Clients of a snapshot.
-    pub fn snapshot(snapshot: Snapshot) -> Self {
-        let context = Context { fixed_time: Some(snapshot.time()), is_snapshot: true };
-        Self { context, ..Self::new(Arc::new(snapshot)) }
+    /// Clients of a snapshot, or of another world in memory.
+    pub fn world(world: World) -> Self {
+        let context = Context { fixed_time: world.time, is_snapshot: world.path.is_some() };
+        Self { context, ..Self::new(Arc::new(world)) }
     }
 
     /// Clients that report everything as Unknown.

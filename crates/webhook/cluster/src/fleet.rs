@@ -21,7 +21,7 @@ pub const MEMBER: &str = "member";
 pub const LOCAL: &str = "(local)";
 
 /// The name of the local cluster in sentences.
-pub(super) const THIS_CLUSTER: &str = "this cluster";
+pub const THIS_CLUSTER: &str = "this cluster";
 
 /// A cluster, by how it is reached.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

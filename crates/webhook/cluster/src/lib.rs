@@ -4,7 +4,7 @@
 //! [`Cause`]: data that could not be read is never reported as empty. There are three implementations:
 //!
 //! - [`Live`](live::Live): an API server, the fleet behind it, and etcd members,
-//! - [`Snapshot`](snapshot::Snapshot): what a command recorded on disk, so that a verdict can be replayed,
+//! - [`World`](world::World): clusters in memory, of a [`snapshot`] on disk or built by a program,
 //! - [`Offline`]: no cluster at all; every answer is Unknown.
 //!
 //! Clients outlive plans: reloading the configuration empties no cache.
@@ -14,6 +14,7 @@ pub mod etcd;
 pub mod fleet;
 pub mod live;
 pub mod snapshot;
+pub mod world;
 pub mod writer;
 
 mod api_error;

@@ -32,24 +32,21 @@ impl Resource {
     pub(super) const SECRETS: Self =
         Self { group: Cow::Borrowed(""), version: Cow::Borrowed("v1"), plural: Cow::Borrowed("secrets") };
 
-    /// Returns the file name of its List in a snapshot, without `.json`: `core_v1_namespaces`.
-    pub fn stem(&self) -> String {
-        let group = if self.group.is_empty() { "core" } else { &self.group };
-        format!("{group}_{}_{}", self.version, self.plural)
+    /// Returns its name with the version, like an argument of `kubectl get`: `deployments.v1.apps`; `namespaces.v1`.
+    pub fn argument(&self) -> String {
+        let Self { group, version, plural } = self;
+        if group.is_empty() { format!("{plural}.{version}") } else { format!("{plural}.{version}.{group}") }
     }
 
-    /// Parses a [`stem`](Self::stem). Its parts contain no underscore: groups are DNS names, versions and plurals are DNS
-    /// labels.
-    pub fn from_stem(stem: &str) -> Option<Self> {
-        let mut parts = stem.split('_');
-        let (group, version, plural) = (parts.next()?, parts.next()?, parts.next()?);
-        let parts_are_names = is_dns_subdomain(group) && is_dns_label(version) && is_dns_label(plural);
-        if parts.next().is_some() || !parts_are_names {
-            return None;
-        }
-        let group = if group == "core" { "" } else { group };
+    /// Parses an [`argument`](Self::argument).
+    pub fn from_argument(text: &str) -> Option<Self> {
+        let (plural, rest) = text.split_once('.')?;
+        let (version, group) = rest.split_once('.').unwrap_or((rest, ""));
+        let are_names = is_dns_label(plural)
+            && is_dns_label(version)
+            && (is_dns_subdomain(group) || (group.is_empty() && !rest.ends_with('.')));
         let owned = |part: &str| Cow::Owned(part.to_owned());
-        Some(Self { group: owned(group), version: owned(version), plural: owned(plural) })
+        are_names.then(|| Self { group: owned(group), version: owned(version), plural: owned(plural) })
     }
 
     /// Returns whether a kind fits the plural. Plurals are regular in the groups of Kubernetes that are named here. In other
@@ -133,28 +130,28 @@ mod tests {
     #[test]
     fn an_address_names_one_object() {
         for (stem, shown) in [
-            ("core_v1_namespaces", "namespace \"a\""),
-            ("core_v1_endpoints", "endpoints \"a\""),
-            ("networking.k8s.io_v1_ingresses", "ingress.networking.k8s.io \"a\""),
-            ("networking.k8s.io_v1_networkpolicies", "networkpolicy.networking.k8s.io \"a\""),
-            ("coordination.k8s.io_v1_leases", "lease.coordination.k8s.io \"a\""),
-            ("example.org_v1_mice", "mice.example.org \"a\""),
+            ("namespaces.v1", "namespace \"a\""),
+            ("endpoints.v1", "endpoints \"a\""),
+            ("ingresses.v1.networking.k8s.io", "ingress.networking.k8s.io \"a\""),
+            ("networkpolicies.v1.networking.k8s.io", "networkpolicy.networking.k8s.io \"a\""),
+            ("leases.v1.coordination.k8s.io", "lease.coordination.k8s.io \"a\""),
+            ("mice.v1.example.org", "mice.example.org \"a\""),
         ] {
-            let resource = Resource::from_stem(stem).unwrap();
+            let resource = Resource::from_argument(stem).unwrap();
             assert_eq!(Address { resource: &resource, namespace: "", name: "a" }.to_string(), shown);
         }
     }
 
     #[test]
-    fn a_stem_is_read_back_as_it_was_written() {
+    fn an_argument_is_read_back_as_it_was_written() {
         let deployments =
             Resource { group: "apps".into(), version: "v1".into(), plural: "deployments".into() };
-        for (resource, stem, shown) in [
-            (Resource::NAMESPACES, "core_v1_namespaces", "namespaces"),
-            (deployments, "apps_v1_deployments", "deployments.apps"),
+        for (resource, text, shown) in [
+            (Resource::NAMESPACES, "namespaces.v1", "namespaces"),
+            (deployments, "deployments.v1.apps", "deployments.apps"),
         ] {
-            assert_eq!(resource.stem(), stem);
-            assert_eq!(Resource::from_stem(stem), Some(resource.clone()));
+            assert_eq!(resource.argument(), text);
+            assert_eq!(Resource::from_argument(text), Some(resource.clone()));
             assert_eq!(resource.to_string(), shown);
         }
     }
@@ -162,31 +159,32 @@ mod tests {
     #[test]
     fn a_kind_is_compared_with_its_plural_if_plurals_are_regular() {
         for (stem, kind, expected) in [
-            ("core_v1_namespaces", "Namespace", true),
-            ("core_v1_pods", "Service", false),
-            ("core_v1_endpoints", "Endpoints", true),
-            ("apps_v1_deployments", "Deployment", true),
-            ("batch_v1_jobs", "CronJob", false),
-            ("example.org_v1_mice", "Mouse", true),
+            ("namespaces.v1", "Namespace", true),
+            ("pods.v1", "Service", false),
+            ("endpoints.v1", "Endpoints", true),
+            ("deployments.v1.apps", "Deployment", true),
+            ("jobs.v1.batch", "CronJob", false),
+            ("mice.v1.example.org", "Mouse", true),
         ] {
-            assert_eq!(Resource::from_stem(stem).unwrap().matches_kind(kind), expected, "{stem} {kind}");
+            assert_eq!(Resource::from_argument(stem).unwrap().matches_kind(kind), expected, "{stem} {kind}");
         }
     }
 
     #[test]
-    fn invalid_stems_are_rejected() {
-        for stem in [
+    fn invalid_arguments_are_rejected() {
+        for text in [
             "",
-            "core",
-            "core_v1",
-            "core_v1_",
-            "_v1_pods",
-            "core_v1_pods_x",
-            "Core_v1_pods",
-            "../x_v1_y",
-            "a/b_v1_c",
+            "pods",
+            "pods.",
+            "pods.v1.",
+            "pods..apps",
+            ".v1.apps",
+            "Pods.v1",
+            "../x.v1",
+            "a/b.v1.c",
+            "pods.v1.a_b",
         ] {
-            assert_eq!(Resource::from_stem(stem), None, "{stem}");
+            assert_eq!(Resource::from_argument(text), None, "{text}");
         }
     }
 }

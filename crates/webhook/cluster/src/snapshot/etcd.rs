@@ -9,8 +9,9 @@ use std::path::Path;
 use admission::Cause;
 use serde_json::{Map, Value, json};
 
-use super::{RECORDED_LOCAL, Snapshot, entries, text};
-use crate::etcd::{Endpoint, EtcdRequest, EtcdResponse, EtcdResult};
+use super::{entries, text};
+use crate::etcd::{EtcdRequest, EtcdResponse, EtcdResult};
+use crate::world::EtcdAnswers;
 use crate::{cause, gateway};
 use config::Problem;
 
@@ -20,18 +21,12 @@ pub(super) const DIRECTORY: &str = "etcd";
 /// The key of a failure.
 const UNKNOWN: &str = "unknown";
 
-/// All recorded pods, by namespace and name.
-pub(super) type Pods = BTreeMap<(String, String), Pod>;
-
-/// The responses of one pod.
-#[derive(Debug)]
-pub(super) struct Pod {
-    uid: String,
-    answers: BTreeMap<EtcdRequest, EtcdResult>,
-}
-
-/// Reads the directory, if it exists.
-pub(super) fn read(root: &Path, path: &Path, problems: &mut Vec<Problem>) -> Pods {
+/// Reads the directory, if it exists. Returns the answers by namespace and name of the pod.
+pub(super) fn read(
+    root: &Path,
+    path: &Path,
+    problems: &mut Vec<Problem>,
+) -> BTreeMap<(String, String), EtcdAnswers> {
     let mut pods = BTreeMap::new();
     if !path.exists() {
         return pods;
@@ -58,7 +53,7 @@ pub(super) fn read(root: &Path, path: &Path, problems: &mut Vec<Problem>) -> Pod
 }
 
 /// Parses one file. The error is the end of a sentence about it.
-fn parse(text: &str) -> Result<Pod, String> {
+fn parse(text: &str) -> Result<EtcdAnswers, String> {
     let mut all: Map<String, Value> =
         serde_json::from_str(text).map_err(|error| format!("is not a JSON object: {error}"))?;
     let Some(Value::String(uid)) = all.remove("uid") else {
@@ -77,7 +72,7 @@ fn parse(text: &str) -> Result<Pod, String> {
         };
         answers.insert(request, answer);
     }
-    Ok(Pod { uid, answers })
+    Ok(EtcdAnswers { uid, answers })
 }
 
 fn unknown(value: &Value) -> Result<Cause, String> {
@@ -88,29 +83,6 @@ fn unknown(value: &Value) -> Result<Cause, String> {
     })?;
     let text = text("text").ok_or_else(|| "text is missing".to_owned())?;
     Ok(Cause::new(code, text))
-}
-
-impl Snapshot {
-    pub(super) fn answered(&self, peer: &Endpoint, request: EtcdRequest) -> EtcdResult {
-        let file = self.path.join(RECORDED_LOCAL).join(DIRECTORY).join(name(&peer.namespace, &peer.name));
-        let not_recorded = |why: String| {
-            let what = format!("{peer} could not be asked for {request}");
-            Err(Cause::new(cause::NOT_RECORDED, format!("{what}: {why}")))
-        };
-        let Some(pod) = self.pods.get(&(peer.namespace.clone(), peer.name.clone())) else {
-            return not_recorded(format!("it is not recorded (there is no {})", file.display()));
-        };
-        if pod.uid != peer.uid {
-            return not_recorded(format!(
-                "{} is about another pod with this name and another uid",
-                file.display()
-            ));
-        }
-        match pod.answers.get(&request) {
-            Some(answer) => answer.clone().map_err(|why| request.failed(&peer.name, &why)),
-            None => not_recorded(format!("{} has no {:?}", file.display(), request.word())),
-        }
-    }
 }
 
 /// Returns the file's name. Neither part contains an underscore, because both are DNS names.

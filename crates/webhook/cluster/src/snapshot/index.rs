@@ -4,13 +4,16 @@ use std::time::SystemTime;
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::{RECORDED_HERE, RECORDED_LOCAL};
+use admission::Cause;
+
+use super::RECORDED_LOCAL;
 use crate::encode::encoded;
+use crate::fleet::LOCAL;
 use crate::{Resource, cause};
 use config::{Place, Problem, Section, parse, read as read_section};
 
 /// The version of the format that this Durward reads.
-const VERSION: &str = "1";
+const VERSION: &str = "2";
 
 /// The name for all Lists that are not recorded.
 pub(super) const EVERYTHING: &str = "*";
@@ -25,6 +28,7 @@ pub(super) struct Index {
 /// One cluster in `snapshot.yaml`.
 #[derive(Debug)]
 pub(super) struct Cluster {
+    /// [`LOCAL`], or a name.
     pub(super) name: String,
     pub(super) kubernetes: Option<String>,
     pub(super) unread: Vec<Unread>,
@@ -33,25 +37,27 @@ pub(super) struct Cluster {
 /// A List that could not be read.
 #[derive(Debug)]
 pub(super) struct Unread {
-    /// A List's name without `.json`, or [`EVERYTHING`].
-    pub(super) what: String,
-    pub(super) cause: &'static str,
-    pub(super) text: String,
+    /// The resource; `None` for all without a List.
+    pub(super) what: Option<Resource>,
+    pub(super) cause: Cause,
 }
 
-/// Whether a cluster can have this name: that of a Karmada Cluster, a Secret or a context.
+/// Whether a snapshot can contain a cluster with this name: that of a Karmada Cluster, a Secret or a context. One that is called
+/// [`RECORDED_LOCAL`] can't be recorded.
 pub(super) fn is_name(name: &str) -> bool {
     // Percent-encoded, 80 characters fit into a file name of 255 bytes.
     let is_short = (1..=80).contains(&name.len());
-    (is_short && !name.starts_with('.') && !name.chars().any(char::is_control)) || name == RECORDED_HERE
+    is_short && !name.starts_with('.') && !name.chars().any(char::is_control) && name != RECORDED_LOCAL
+}
+
+/// Returns the name of a cluster in `snapshot.yaml`.
+pub(super) fn recorded_name(cluster: &str) -> &str {
+    if cluster == LOCAL { RECORDED_LOCAL } else { cluster }
 }
 
 /// Returns the name of a cluster's directory: its name, percent-encoded.
 pub(super) fn directory(cluster: &str) -> String {
-    // Tools that copy directories skip names that begin with a dot.
-    cluster
-        .strip_prefix('.')
-        .map_or_else(|| encoded(cluster).to_string(), |rest| format!("%2E{}", encoded(rest)))
+    encoded(recorded_name(cluster)).to_string()
 }
 
 /// Reads the file's text. `file` is its name for messages.
@@ -74,7 +80,7 @@ fn index(section: &mut Section<'_>) -> Index {
             "version",
             format!("{version:?} is not supported"),
             Some(format!(
-                "this Durward supports version {VERSION}; use the Durward that wrote the snapshot, or a newer one"
+                "this Durward supports version {VERSION}; record it again, or use the Durward that wrote it"
             )),
         );
     }
@@ -87,7 +93,7 @@ fn index(section: &mut Section<'_>) -> Index {
     require(section, "time", "2026-11-21T10:00:00Z");
     let clusters = section.sections("clusters", "Clusters, including the local one.", cluster);
     let names: Vec<&str> = clusters.iter().map(|cluster| cluster.name.as_str()).collect();
-    if section.is_written() && !names.contains(&RECORDED_LOCAL) {
+    if section.is_written() && !names.contains(&LOCAL) {
         section.problem(
             "clusters",
             format!("no cluster is named {RECORDED_LOCAL:?}"),
@@ -97,14 +103,15 @@ fn index(section: &mut Section<'_>) -> Index {
     if let Some(twice) =
         names.iter().enumerate().find(|(at, name)| names.iter().take(*at).any(|earlier| earlier == *name))
     {
-        section.problem("clusters", format!("{:?} is listed twice", twice.1), None);
+        section.problem("clusters", format!("{:?} is listed twice", recorded_name(twice.1)), None);
     }
     Index { time: time.map_or(SystemTime::UNIX_EPOCH, SystemTime::from), clusters }
 }
 
 fn cluster(section: &mut Section<'_>) -> Cluster {
     let name = section.required_text("name", "name", "Name of the cluster and of its directory.");
-    if section.has("name") && !is_name(&name) {
+    let is_local = name == RECORDED_LOCAL;
+    if section.has("name") && !is_local && (!is_name(&name) || name == LOCAL) {
         section.problem(
             "name",
             format!("{name:?} is not a cluster's name"),
@@ -113,33 +120,38 @@ fn cluster(section: &mut Section<'_>) -> Cluster {
     }
     let kubernetes = section.optional_text("kubernetes", "version", "Kubernetes version, like v1.35.4.");
     let unread = section.sections("unread", "Lists that could not be read, and why.", unread);
-    let whats: Vec<&str> = unread.iter().map(|unread: &Unread| unread.what.as_str()).collect();
-    if let Some(twice) =
+    let whats: Vec<_> = unread.iter().map(|unread: &Unread| &unread.what).collect();
+    if let Some((_, twice)) =
         whats.iter().enumerate().find(|(at, what)| whats.iter().take(*at).any(|earlier| earlier == *what))
     {
-        section.problem("unread", format!("{:?} is listed twice", twice.1), None);
+        let what = twice.as_ref().map_or_else(|| EVERYTHING.to_owned(), Resource::argument);
+        section.problem("unread", format!("{what:?} is listed twice"), None);
     }
-    Cluster { name, kubernetes, unread }
+    Cluster { name: if is_local { LOCAL.to_owned() } else { name }, kubernetes, unread }
 }
 
 fn unread(section: &mut Section<'_>) -> Unread {
     let what = section.required_text(
         "what",
         "List",
-        "Name of a List, like core_v1_namespaces, or * for all that are not recorded.",
+        "Name of a List, like namespaces.v1, or * for all that are not recorded.",
     );
-    if section.has("what") && what != EVERYTHING && Resource::from_stem(&what).is_none() {
+    let resource = Resource::from_argument(&what);
+    if section.has("what") && what != EVERYTHING && resource.is_none() {
         section.problem(
             "what",
             format!("{what:?} is not the name of a List"),
-            Some("use <group>_<version>_<plural>, like core_v1_namespaces, or \"*\"".to_owned()),
+            Some(
+                "use <plural>.<version>.<group>, like deployments.v1.apps or namespaces.v1, or \"*\""
+                    .to_owned(),
+            ),
         );
     }
     let words = cause::recordable().map(|code| (code, code)).collect::<Vec<_>>();
     let cause = section.choice("cause", "Reason code.", &words, cause::UNREACHABLE);
     require(section, "cause", cause::UNREACHABLE);
     let text = section.required_text("text", "sentence", "Reason for users.");
-    Unread { what, cause, text }
+    Unread { what: resource, cause: Cause::new(cause, text) }
 }
 
 /// Reports a missing key that has no default.

@@ -1,14 +1,16 @@
-//! Parses a List in a snapshot: the output of `kubectl get -o json`, or an answer of the API.
+//! Parses a List in a snapshot: the output of `kubectl get` with `-o yaml` or `-o json`, or an answer of the API.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::recorded::{Recorded, Scope};
 use crate::Resource;
 use crate::metadata::{Wire, null_is_empty};
-use config::{Place, Problem};
+use crate::world::{ObjectList, Scope};
+use config::Problem;
 
 /// Problems of one file that are reported, so that an invalid file does not fill the screen.
 const MAX_PROBLEMS: usize = 10;
@@ -44,16 +46,22 @@ struct Item {
 }
 
 /// Reads a List of `resource`. `file` is its name for messages.
-pub(super) fn read(file: &str, text: &str, resource: &Resource) -> Result<Recorded, Vec<Problem>> {
-    let reading = Reading { file, text, resource };
-    let list: List<'_> = serde_json::from_str(text).map_err(|error| {
-        let (line, column) = (error.line().max(1), error.column().max(1));
-        let place = Place { file: file.to_owned(), line, column };
-        vec![Problem::new("this is not a List in JSON").at(place).why(bare(&error))]
-    })?;
+pub(super) fn read(file: &str, text: &str, resource: &Resource) -> Result<ObjectList, Vec<Problem>> {
+    let invalid = |why: String| vec![Problem::new(format!("{file}: this is not a List")).why(why)];
+    // JSON is not read as YAML, which takes several times longer.
+    let json = if text.trim_start().starts_with('{') {
+        Cow::Borrowed(text)
+    } else {
+        let options = serde_saphyr::options! { budget: None };
+        let value: Value =
+            serde_saphyr::from_str_with_options(text, options).map_err(|error| invalid(error.to_string()))?;
+        Cow::Owned(value.to_string())
+    };
+    let list: List<'_> = serde_json::from_str(&json).map_err(|error| invalid(error.to_string()))?;
+    let reading = Reading { file, resource };
     reading.envelope(&list).map_err(|problem| vec![problem])?;
 
-    let mut objects = Recorded::new(Scope {
+    let mut objects = ObjectList::new(Scope {
         is_whole: is_whole(&list),
         fields: list.field_selector.unwrap_or_default(),
         namespaces: list.namespaces,
@@ -89,7 +97,6 @@ fn is_whole(list: &List<'_>) -> bool {
 
 struct Reading<'r> {
     file: &'r str,
-    text: &'r str,
     resource: &'r Resource,
 }
 
@@ -102,7 +109,7 @@ impl Reading<'_> {
             _ => self.resource.api_version(),
         };
         let what = format!("kind {:?} of {:?}", list.kind, list.api_version);
-        let problem = || Problem::new(what.clone()).at(self.place(self.text));
+        let problem = || Problem::new(format!("{}: {what}", self.file));
         let allowed = format!(
             "a List of {}: apiVersion {} with its own List kind, or v1 List, or meta.k8s.io/v1 PartialObjectMetadataList",
             self.resource,
@@ -120,16 +127,15 @@ impl Reading<'_> {
                 .next("name the file for what it holds"));
         }
         if list.metadata.r#continue.as_ref().is_some_and(|token| !token.is_empty()) {
-            let problem = Problem::new("metadata.continue")
-                .at(self.place(self.text))
-                .why("is one page of a longer List");
+            let problem =
+                Problem::new(format!("{}: metadata.continue", self.file)).why("is one page of a longer List");
             return Err(problem.next("record the whole List; a missing object would count as deleted"));
         }
         Ok(())
     }
 
-    fn item(&self, at: usize, item: &RawValue, objects: &mut Recorded) -> Result<(), Problem> {
-        let problem = |what: &str| Problem::new(format!("items[{at}]{what}")).at(self.place(item.get()));
+    fn item(&self, at: usize, item: &RawValue, objects: &mut ObjectList) -> Result<(), Problem> {
+        let problem = |what: &str| Problem::new(format!("{}: items[{at}]{what}", self.file));
         let Item { api_version, kind, metadata } =
             serde_json::from_str(item.get()).map_err(|error| problem("").why(bare(&error)))?;
         let partial = kind.as_deref() == Some("PartialObjectMetadata");
@@ -156,18 +162,6 @@ impl Reading<'_> {
         let within =
             if namespace.is_empty() { String::new() } else { format!(" in namespace {namespace:?}") };
         Err(problem("").why(format!("{name:?}{within} is in the List twice")))
-    }
-
-    /// Returns the place of a part of the text.
-    fn place(&self, part: &str) -> Place {
-        let offset = (part.as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
-        let before = self.text.get(..offset).unwrap_or_default();
-        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-        Place {
-            file: self.file.to_owned(),
-            line: before.bytes().filter(|&byte| byte == b'\n').count() + 1,
-            column: before.get(line_start..).unwrap_or_default().chars().count() + 1,
-        }
     }
 }
 

@@ -1,59 +1,30 @@
 //! A snapshot: the state of clusters at one time, in a directory, so that a verdict can be replayed, shown and tested.
 //!
-//! `ARCHITECTURE.md` describes the format. **Data that is not recorded is Unknown, and only an explicit
-//! empty List proves absence.** A recorded failure is reported as that failure again.
+//! `ARCHITECTURE.md` describes the format: what `kubectl get -o yaml` prints, in a directory for each cluster. **Data that is not
+//! recorded is Unknown, and only an explicit empty List proves absence.** A recorded failure is that failure again.
 //!
-//! All files are read and checked when the snapshot is opened. `write.rs` writes snapshots; its caller reads the clusters.
+//! [`open`] reads and checks all files, and returns a [`World`]. [`write`] writes a world that a command has read.
 
-mod ask;
 mod etcd;
 mod index;
 mod list;
-mod recorded;
-mod selector;
 mod write;
 
 use std::collections::BTreeMap;
-use std::future::ready;
 use std::path::{Path, PathBuf};
-use std::time::{Instant, SystemTime};
 
-use admission::BoxFuture;
+use admission::Cause;
 use admission::file::{FileError, read_file};
 
-use super::etcd::{Endpoint, EtcdRequest, EtcdResult};
-use super::fleet::{self, Fleet, GetQuery, ListQuery, MembersResult, ObjectResult, PageResult};
-use super::{Address, EtcdClient, MetadataResult, Reader, Readiness, Resource};
+use super::Resource;
+use crate::world::{ClusterContent, ObjectList, Rest, World};
 use config::Problem;
 use index::{Index, Unread};
-use recorded::Recorded;
 
-pub use write::{ClusterRecording, ListRecording, PodRecording, Recording, UnreadList, write};
+pub use write::write;
 
-/// The recorded name of the local cluster. It is also a directory, and shells give parentheses a meaning, so it is not
-/// [`fleet::LOCAL`].
+/// The directory of the local cluster. Shells give the parentheses of [`LOCAL`] a meaning.
 pub const RECORDED_LOCAL: &str = "here";
-
-/// The recorded name of a member cluster that is called `here`. No other name in a snapshot begins with a dot.
-const RECORDED_HERE: &str = ".here";
-
-/// Returns the recorded name of a cluster.
-pub fn recorded_name(of: &fleet::Cluster) -> &str {
-    match of {
-        fleet::Cluster::Local => RECORDED_LOCAL,
-        other if other.name() == RECORDED_LOCAL => RECORDED_HERE,
-        other => other.name(),
-    }
-}
-
-/// Returns the name of a recorded cluster in sentences.
-pub fn display_name(recorded: &str) -> &str {
-    match recorded {
-        RECORDED_LOCAL => fleet::THIS_CLUSTER,
-        RECORDED_HERE => RECORDED_LOCAL,
-        other => other,
-    }
-}
 
 /// The file with the time, the clusters and the failures.
 pub const INDEX: &str = "snapshot.yaml";
@@ -61,142 +32,54 @@ pub const INDEX: &str = "snapshot.yaml";
 /// 512 MiB: a hundred thousand whole pods of 5 kB. Their metadata takes less.
 const FILE_LIMIT: u64 = 512 << 20;
 
-/// A snapshot in memory.
-#[derive(Debug)]
-pub struct Snapshot {
-    path: PathBuf,
-    time: SystemTime,
-    clusters: BTreeMap<String, Cluster>,
-    /// The answers of etcd members.
-    pods: etcd::Pods,
-}
+/// Endings of a List's name. `kubectl get -o json` is read too.
+const ENDINGS: [&str; 2] = [".yaml", ".json"];
 
-/// A cluster in a snapshot.
-#[derive(Debug)]
-struct Cluster {
-    kubernetes: Option<String>,
-    unread: Vec<Unread>,
-    lists: BTreeMap<Resource, Recorded>,
-}
-
-impl Cluster {
-    /// Returns the recorded failure of a List without a file.
-    fn unread_of(&self, resource: &Resource) -> Option<&Unread> {
-        let covering = |name: &str| self.unread.iter().find(|unread| unread.what == name);
-        covering(&resource.stem()).or_else(|| covering(index::EVERYTHING))
-    }
-
-    /// Whether the snapshot has a List or a failure for a resource.
-    fn covers(&self, resource: &Resource) -> bool {
-        self.lists.contains_key(resource) || self.unread_of(resource).is_some()
-    }
-}
-
-impl Snapshot {
-    /// Reads a directory. Returns all problems.
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, Vec<Problem>> {
-        let path = path.as_ref();
-        let root = path.canonicalize().map_err(|error| vec![unreadable(path, &error)])?;
-        let text = text(&root, &path.join(INDEX)).map_err(|problem| {
+/// Reads a directory. Returns all problems.
+pub fn open(path: impl AsRef<Path>) -> Result<World, Vec<Problem>> {
+    let path = path.as_ref();
+    let root = path.canonicalize().map_err(|error| vec![unreadable(path, &error)])?;
+    let text =
+        text(&root, &path.join(INDEX)).map_err(|problem| {
             vec![problem.next(format!(
                 "a snapshot is a directory with a file {INDEX} and a directory for each cluster"
             ))]
         })?;
-        let Index { time, clusters } = index::read(&path.join(INDEX).display().to_string(), &text)?;
-        let mut problems = unlisted_files(path, &clusters);
-        let mut read = BTreeMap::new();
-        for cluster in clusters {
-            let lists =
-                lists(&root, &path.join(index::directory(&cluster.name)), &cluster.unread, &mut problems);
-            let cluster_read = Cluster { kubernetes: cluster.kubernetes, unread: cluster.unread, lists };
-            read.insert(cluster.name, cluster_read);
+    let Index { time, clusters } = index::read(&path.join(INDEX).display().to_string(), &text)?;
+    let mut problems = unlisted_files(path, &clusters);
+    let mut world = World { path: Some(path.to_owned()), time: Some(time), ..World::default() };
+    for cluster in clusters {
+        let directory = path.join(index::directory(&cluster.name));
+        let mut lists = lists(&root, &directory, &cluster.unread, &mut problems);
+        let mut content = ClusterContent { kubernetes: cluster.kubernetes, ..ClusterContent::default() };
+        for Unread { what, cause } in cluster.unread {
+            match what {
+                Some(resource) => drop(lists.insert(resource, Err(cause))),
+                None => content.rest = Rest::Failed(cause),
+            }
         }
-        let pods = etcd::read(&root, &path.join(RECORDED_LOCAL).join(etcd::DIRECTORY), &mut problems);
-        if problems.is_empty() {
-            Ok(Self { path: path.to_owned(), time, clusters: read, pods })
-        } else {
-            Err(problems)
-        }
+        content.lists = lists;
+        world.clusters.insert(cluster.name, content);
     }
-
-    /// Returns the time at which the clusters were read.
-    pub fn time(&self) -> SystemTime {
-        self.time
-    }
-
-    /// Returns the recorded names of all clusters, including [`RECORDED_LOCAL`].
-    pub fn clusters(&self) -> impl Iterator<Item = &str> {
-        self.clusters.keys().map(String::as_str)
-    }
-
-    /// Returns the names of the member clusters.
-    pub fn others(&self) -> impl Iterator<Item = &str> {
-        self.clusters().filter(|name| *name != RECORDED_LOCAL).map(display_name)
-    }
-
-    /// Returns the recorded Kubernetes version of a cluster, like `v1.35.4`.
-    pub fn kubernetes(&self, cluster: &str) -> Option<&str> {
-        self.clusters.get(cluster)?.kubernetes.as_deref()
-    }
-
-    /// Returns a line for `/readyz` for each List of the local cluster.
-    pub fn readiness(&self) -> Vec<Readiness> {
-        let lists = self.clusters.get(RECORDED_LOCAL).into_iter().flat_map(|cluster| &cluster.lists);
-        let line = |(resource, objects): (&Resource, &Recorded)| Readiness {
-            name: resource.to_string(),
-            ok: true,
-            reason: format!("snapshot, {} objects", objects.len()),
-        };
-        lists.map(line).collect()
-    }
+    world.etcd = etcd::read(&root, &path.join(RECORDED_LOCAL).join(etcd::DIRECTORY), &mut problems);
+    if problems.is_empty() { Ok(world) } else { Err(problems) }
 }
 
-impl Reader for Snapshot {
-    fn get<'a>(&'a self, address: Address<'a>, _deadline: Instant) -> BoxFuture<'a, MetadataResult> {
-        Box::pin(ready(self.look_up(address)))
-    }
-
-    fn get_object<'a>(
-        &'a self,
-        of: &'a fleet::Cluster,
-        query: GetQuery<'a>,
-        _deadline: Instant,
-    ) -> BoxFuture<'a, ObjectResult> {
-        Box::pin(ready(self.found(of, query)))
-    }
-
-    fn list<'a>(
-        &'a self,
-        of: &'a fleet::Cluster,
-        query: ListQuery<'a>,
-        _deadline: Instant,
-    ) -> BoxFuture<'a, PageResult> {
-        Box::pin(ready(self.listed(of, &query)))
-    }
-
-    fn members<'a>(&'a self, fleet: &'a Fleet, _deadline: Instant) -> BoxFuture<'a, MembersResult> {
-        Box::pin(ready(self.members_of(fleet)))
-    }
+/// Returns the path of a List within a snapshot.
+pub(crate) fn list_file(cluster: &str, resource: &Resource) -> PathBuf {
+    Path::new(&index::directory(cluster)).join(format!("{}{}", resource.argument(), ENDINGS[0]))
 }
 
-impl EtcdClient for Snapshot {
-    fn call<'a>(
-        &'a self,
-        endpoint: &'a Endpoint,
-        request: EtcdRequest,
-        _deadline: Instant,
-    ) -> BoxFuture<'a, EtcdResult> {
-        Box::pin(ready(self.answered(endpoint, request)))
-    }
+/// Returns the path of a pod's answers within a snapshot.
+pub(crate) fn etcd_file(namespace: &str, pod: &str) -> PathBuf {
+    Path::new(RECORDED_LOCAL).join(etcd::DIRECTORY).join(etcd::name(namespace, pod))
 }
+
+/// The Lists of one cluster.
+type Lists = BTreeMap<Resource, Result<ObjectList, Cause>>;
 
 /// Reads the Lists of one cluster. A cluster without Lists needs no directory.
-fn lists(
-    root: &Path,
-    path: &Path,
-    unread: &[Unread],
-    problems: &mut Vec<Problem>,
-) -> BTreeMap<Resource, Recorded> {
+fn lists(root: &Path, path: &Path, unread: &[Unread], problems: &mut Vec<Problem>) -> Lists {
     let mut lists = BTreeMap::new();
     if !path.exists() {
         return lists;
@@ -210,15 +93,21 @@ fn lists(
             problems.push(Problem::new(format!("{}: the name is not UTF-8", file.display())));
             continue;
         };
-        let Some(resource) = name.strip_suffix(".json").and_then(Resource::from_stem) else {
+        let stem = ENDINGS.iter().find_map(|ending| name.strip_suffix(ending));
+        let Some(resource) = stem.and_then(Resource::from_argument) else {
             problems.push(
                 Problem::new(file.display().to_string())
                     .why("is not the name of a List")
-                    .next("name it <group>_<version>_<plural>.json, like core_v1_namespaces.json or apps_v1_deployments.json"),
+                    .next("name it <plural>.<version>.<group>.yaml, like namespaces.v1.yaml or deployments.v1.apps.yaml"),
             );
             continue;
         };
-        if unread.iter().any(|unread| unread.what == resource.stem()) {
+        if lists.contains_key(&resource) {
+            let problem = Problem::new(file.display().to_string()).why("is the second file for this List");
+            problems.push(problem.next("remove one of them"));
+            continue;
+        }
+        if unread.iter().any(|unread| unread.what.as_ref() == Some(&resource)) {
             let problem = Problem::new(file.display().to_string())
                 .why(format!("{INDEX} has an entry under unread for this List"));
             problems.push(problem.next("remove the file or the entry"));
@@ -228,7 +117,7 @@ fn lists(
             .map_err(|problem| vec![problem])
             .and_then(|text| list::read(&file.display().to_string(), &text, &resource));
         match objects {
-            Ok(objects) => drop(lists.insert(resource, objects)),
+            Ok(objects) => drop(lists.insert(resource, Ok(objects))),
             Err(found) => problems.extend(found),
         }
     }

@@ -7,12 +7,16 @@ use admission::Cause;
 
 use super::tests::{directory, opened, problems};
 use super::*;
+use crate::EtcdClient as _;
 use crate::cause;
 use crate::etcd::{
-    Alarm, AlarmKind, ClientOptions, EtcdResponse, Health, Member, MemberList, MemberMetrics, Read, Status,
+    Alarm, AlarmKind, ClientOptions, Endpoint, EtcdRequest, EtcdResponse, EtcdResult, Health, Member,
+    MemberList, MemberMetrics, Read, Status,
 };
+use crate::fleet::Cluster;
+use crate::world::EtcdAnswers;
 
-const WORLD: &str = "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}]\n";
+const INDEX_TEXT: &str = "version: 2\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}]\n";
 const FILE: &str = "here/etcd/shop_etcd-0.json";
 
 fn peer(uid: &str) -> Endpoint {
@@ -26,7 +30,7 @@ fn peer(uid: &str) -> Endpoint {
     }
 }
 
-async fn ask(snapshot: &Snapshot, uid: &str, request: EtcdRequest) -> EtcdResult {
+async fn ask(snapshot: &World, uid: &str, request: EtcdRequest) -> EtcdResult {
     snapshot.call(&peer(uid), request, Instant::now()).await
 }
 
@@ -85,21 +89,19 @@ fn answers() -> BTreeMap<EtcdRequest, EtcdResult> {
     ])
 }
 
-fn recording(pods: Vec<PodRecording>) -> Recording {
-    let here = ClusterRecording { name: RECORDED_LOCAL.to_owned(), ..ClusterRecording::default() };
-    Recording { time: SystemTime::UNIX_EPOCH + Duration::from_secs(1), clusters: vec![here], pods }
-}
-
-fn pod(answers: BTreeMap<EtcdRequest, EtcdResult>) -> PodRecording {
-    PodRecording { namespace: "shop".to_owned(), name: "etcd-0".to_owned(), uid: "u".to_owned(), answers }
+fn world(pod: &str, answers: BTreeMap<EtcdRequest, EtcdResult>) -> World {
+    let mut world = World { time: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(1)), ..World::default() };
+    world.cluster(&Cluster::Local);
+    world.etcd.insert(("shop".to_owned(), pod.to_owned()), EtcdAnswers { uid: "u".to_owned(), answers });
+    world
 }
 
 #[tokio::test]
 async fn recorded_responses_and_causes_are_returned() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("w");
-    write(&path, &recording(vec![pod(answers())])).unwrap();
-    let snapshot = Snapshot::open(&path).unwrap();
+    write(&path, &world("etcd-0", answers())).unwrap();
+    let snapshot = open(&path).unwrap();
     for (request, expected) in answers() {
         assert_eq!(ask(&snapshot, "u", request).await, expected, "{request:?}");
     }
@@ -107,15 +109,15 @@ async fn recorded_responses_and_causes_are_returned() {
     let nothing =
         BTreeMap::from([(EtcdRequest::Metrics, Ok(EtcdResponse::Metrics(MemberMetrics::default())))]);
     let path = place.path().join("v");
-    write(&path, &recording(vec![pod(nothing.clone())])).unwrap();
-    let snapshot = Snapshot::open(&path).unwrap();
+    write(&path, &world("etcd-0", nothing.clone())).unwrap();
+    let snapshot = open(&path).unwrap();
     assert_eq!(ask(&snapshot, "u", EtcdRequest::Metrics).await, nothing[&EtcdRequest::Metrics]);
 }
 
 #[tokio::test]
 async fn another_uid_another_request_and_a_pod_without_a_file_are_not_recorded() {
     let file = r#"{"uid": "u", "read": "served"}"#;
-    let (_directory, snapshot) = opened(&[(INDEX, WORLD), (FILE, file)]);
+    let (_directory, snapshot) = opened(&[(INDEX, INDEX_TEXT), (FILE, file)]);
     assert_eq!(ask(&snapshot, "u", EtcdRequest::Read).await, Ok(EtcdResponse::Read(Read::Served)));
     for (uid, request, why) in
         [("v", EtcdRequest::Read, "is about another pod"), ("u", EtcdRequest::Status, "has no \"status\"")]
@@ -147,32 +149,31 @@ fn an_invalid_file_is_rejected_with_the_reason() {
         (r#"{"uid": "u", "read": {"unknown": {"cause": "bad-luck", "text": ""}}}"#, "cause must be one of"),
         (r#"{"uid": "u", "read": {"unknown": {"cause": "timeout"}}}"#, "read.unknown: text is missing"),
     ] {
-        let found = problems(&[(INDEX, WORLD), (FILE, text)]);
+        let found = problems(&[(INDEX, INDEX_TEXT), (FILE, text)]);
         assert!(found.contains(why) && found.contains("shop_etcd-0.json"), "{text}: {found}");
     }
-    let found = problems(&[(INDEX, WORLD), ("here/etcd/etcd-0.json", "{}")]);
+    let found = problems(&[(INDEX, INDEX_TEXT), ("here/etcd/etcd-0.json", "{}")]);
     assert!(found.contains("is not the name of a pod's file"), "{found}");
-    let other = "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}, {name: m1}]\n";
+    let other = "version: 2\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}, {name: m1}]\n";
     let found = problems(&[(INDEX, other), ("m1/etcd/shop_etcd-0.json", "{}")]);
     assert!(found.contains("is not the name of a List"), "only the cluster that asks: {found}");
 }
 
 #[tokio::test]
 async fn a_cluster_may_be_called_etcd() {
-    let index = "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}, {name: etcd}]\n";
+    let index = "version: 2\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}, {name: etcd}]\n";
     let list = r#"{"apiVersion":"v1","kind":"PodList","items":[]}"#;
-    let directory = directory(&[(INDEX, index), ("etcd/core_v1_pods.json", list)]);
-    let snapshot = Snapshot::open(directory.path()).unwrap();
-    assert_eq!(snapshot.clusters().collect::<Vec<_>>(), ["etcd", "here"]);
+    let directory = directory(&[(INDEX, index), ("etcd/pods.v1.json", list)]);
+    let snapshot = open(directory.path()).unwrap();
+    assert_eq!(snapshot.others().collect::<Vec<_>>(), ["etcd"]);
 }
 
 #[test]
 fn invalid_recordings_are_not_written() {
     let place = tempfile::tempdir().unwrap();
     let wrong = BTreeMap::from([(EtcdRequest::Status, Ok(EtcdResponse::Read(Read::Served)))]);
-    let slash = PodRecording { name: "../x".to_owned(), ..pod(answers()) };
-    for pods in [vec![pod(wrong)], vec![slash], vec![pod(answers()), pod(answers())]] {
-        let found = write(&place.path().join("w"), &recording(pods)).unwrap_err().to_string();
-        assert!(found.contains("cannot be recorded") || found.contains("two pods"), "{found}");
+    for world in [world("etcd-0", wrong), world("../x", answers())] {
+        let found = write(&place.path().join("w"), &world).unwrap_err().to_string();
+        assert!(found.contains("cannot be recorded"), "{found}");
     }
 }

@@ -9,19 +9,21 @@ use admission::Cause;
 use serde_json::value::RawValue;
 
 use super::tests::{directory, opened, problems};
-use super::{ClusterRecording, INDEX, ListRecording, Recording, Snapshot, UnreadList, recorded_name, write};
+use super::{INDEX, open, write};
 use crate::fleet::{
     Cluster, Fleet, GetQuery, ListQuery, MembersResult, Object, ObjectResult, PageResult, Part,
 };
+use crate::world::{ClusterContent, ObjectList, Rest, Scope, World};
 use crate::{Address, Metadata, Reader as _, Resource, cause};
 
 const FLEET: &str =
-    "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters:\n  - name: here\n  - name: m1\n  - name: m2\n";
-const CLUSTERS: &str = "here/cluster.karmada.io_v1alpha1_clusters.json";
-const PODS: &str = "m1/core_v1_pods.json";
+    "version: 2\ntime: 2026-11-21T10:00:00Z\nclusters:\n  - name: here\n  - name: m1\n  - name: m2\n";
+const CLUSTERS: &str = "here/clusters.v1alpha1.cluster.karmada.io.yaml";
+const PODS: &str = "m1/pods.v1.yaml";
+const CRDS: &str = "customresourcedefinitions.v1.apiextensions.k8s.io";
 
 fn resource(stem: &str) -> Resource {
-    Resource::from_stem(stem).unwrap()
+    Resource::from_argument(stem).unwrap()
 }
 
 fn member(name: &str) -> Cluster {
@@ -29,7 +31,7 @@ fn member(name: &str) -> Cluster {
 }
 
 async fn list(
-    snapshot: &Snapshot,
+    snapshot: &World,
     of: &Cluster,
     stem: &str,
     namespace: &str,
@@ -48,14 +50,14 @@ async fn list(
     snapshot.list(of, query, Instant::now()).await
 }
 
-async fn pods(snapshot: &Snapshot, fields: &str, part: Part) -> Result<Vec<String>, Cause> {
-    let page = list(snapshot, &member("m1"), "core_v1_pods", "shop", fields, part).await?;
+async fn pods(snapshot: &World, fields: &str, part: Part) -> Result<Vec<String>, Cause> {
+    let page = list(snapshot, &member("m1"), "pods.v1", "shop", fields, part).await?;
     assert_eq!(page.next, None);
     Ok(page.objects.into_iter().map(|object| object.name).collect())
 }
 
 async fn find(
-    snapshot: &Snapshot,
+    snapshot: &World,
     of: &Cluster,
     stem: &str,
     namespace: &str,
@@ -67,7 +69,7 @@ async fn find(
     snapshot.get_object(of, GetQuery { address, part }, Instant::now()).await
 }
 
-async fn members(snapshot: &Snapshot, fleet: &Fleet) -> MembersResult {
+async fn members(snapshot: &World, fleet: &Fleet) -> MembersResult {
     snapshot.members(fleet, Instant::now()).await
 }
 
@@ -93,14 +95,14 @@ async fn a_complete_list_answers_gets_pages_and_selectors() {
         cause::NOT_RECORDED,
         "is not supported in snapshots",
     );
-    let all = list(&snapshot, &member("m1"), "core_v1_pods", "", ACTIVE, Part::Whole).await.unwrap();
+    let all = list(&snapshot, &member("m1"), "pods.v1", "", ACTIVE, Part::Whole).await.unwrap();
     assert_eq!(all.objects.len(), 2);
     assert!(all.objects[0].raw.as_ref().unwrap().get().contains("Running"));
 
     let found =
-        find(&snapshot, &member("m1"), "core_v1_pods", "shop", "web-0", Part::Whole).await.unwrap().unwrap();
+        find(&snapshot, &member("m1"), "pods.v1", "shop", "web-0", Part::Whole).await.unwrap().unwrap();
     assert_eq!((found.uid.as_str(), found.raw.is_some()), ("1", true));
-    let absent = find(&snapshot, &member("m1"), "core_v1_pods", "shop", "x", Part::Whole).await;
+    let absent = find(&snapshot, &member("m1"), "pods.v1", "shop", "x", Part::Whole).await;
     assert!(absent.unwrap().is_none());
 }
 
@@ -120,7 +122,7 @@ async fn a_list_of_metadata_answers_only_queries_for_metadata() {
         "only metadata was recorded, which does not contain",
     );
     unknown(pods(&snapshot, "", Part::Whole).await, cause::NOT_RECORDED, "only metadata was recorded");
-    let whole = find(&snapshot, &member("m1"), "core_v1_pods", "shop", "web-0", Part::Whole).await;
+    let whole = find(&snapshot, &member("m1"), "pods.v1", "shop", "web-0", Part::Whole).await;
     unknown(whole, cause::NOT_RECORDED, "only metadata was recorded");
 
     // A List with a selector answers queries with the same selector only.
@@ -128,13 +130,10 @@ async fn a_list_of_metadata_answers_only_queries_for_metadata() {
         opened(&[(INDEX, FLEET), (PODS, &partial(&format!(r#","fieldSelector":"{ACTIVE}""#)))]);
     assert_eq!(pods(&snapshot, ACTIVE, Part::Metadata).await.unwrap(), ["web-0"]);
     unknown(pods(&snapshot, "", Part::Metadata).await, cause::NOT_RECORDED, "were recorded");
-    let absent = find(&snapshot, &member("m1"), "core_v1_pods", "shop", "x", Part::Metadata).await;
+    let absent = find(&snapshot, &member("m1"), "pods.v1", "shop", "x", Part::Metadata).await;
     unknown(absent, cause::NOT_RECORDED, "were recorded");
     assert!(
-        find(&snapshot, &member("m1"), "core_v1_pods", "shop", "web-0", Part::Metadata)
-            .await
-            .unwrap()
-            .is_some()
+        find(&snapshot, &member("m1"), "pods.v1", "shop", "web-0", Part::Metadata).await.unwrap().is_some()
     );
 }
 
@@ -149,18 +148,17 @@ async fn a_list_of_metadata_in_a_plain_list_is_metadata_too() {
 async fn a_list_of_some_namespaces_or_names_does_not_answer_for_others() {
     let text = r#"{"kind":"PodList","apiVersion":"v1","namespaces":["shop"],"items":[{"metadata":{"name":"a","namespace":"shop"}}]}"#;
     let spaces = r#"{"kind":"NamespaceList","apiVersion":"v1","names":["shop"],"items":[]}"#;
-    let (_directory, snapshot) =
-        opened(&[(INDEX, FLEET), (PODS, text), ("m1/core_v1_namespaces.json", spaces)]);
+    let (_directory, snapshot) = opened(&[(INDEX, FLEET), (PODS, text), ("m1/namespaces.v1.yaml", spaces)]);
     let m1 = member("m1");
     assert_eq!(pods(&snapshot, "", Part::Metadata).await.unwrap(), ["a"]);
     for namespace in ["other", ""] {
-        let answer = list(&snapshot, &m1, "core_v1_pods", namespace, "", Part::Metadata).await;
+        let answer = list(&snapshot, &m1, "pods.v1", namespace, "", Part::Metadata).await;
         unknown(answer, cause::NOT_RECORDED, "only other namespaces were recorded");
     }
-    assert!(find(&snapshot, &m1, "core_v1_namespaces", "", "shop", Part::Metadata).await.unwrap().is_none());
-    let other = find(&snapshot, &m1, "core_v1_namespaces", "", "other", Part::Metadata).await;
+    assert!(find(&snapshot, &m1, "namespaces.v1", "", "shop", Part::Metadata).await.unwrap().is_none());
+    let other = find(&snapshot, &m1, "namespaces.v1", "", "other", Part::Metadata).await;
     unknown(other, cause::NOT_RECORDED, "only other names were recorded");
-    let answer = list(&snapshot, &m1, "core_v1_namespaces", "", "", Part::Metadata).await;
+    let answer = list(&snapshot, &m1, "namespaces.v1", "", "", Part::Metadata).await;
     unknown(answer, cause::NOT_RECORDED, "only some names were recorded");
     let stray = text.replace("\"namespace\":\"shop\"", "\"namespace\":\"x\"");
     let found = problems(&[(INDEX, FLEET), (PODS, &stray)]);
@@ -179,21 +177,13 @@ async fn the_clusters_of_karmada_are_those_of_its_list_and_missing_recordings_ar
     for (name, code, words) in [
         ("m9", cause::NOT_RECORDED, "snapshot.yaml has no cluster \"m9\""),
         // This is not the control plane, which has that name in a snapshot.
-        ("here", cause::NOT_RECORDED, "snapshot.yaml has no cluster \".here\""),
+        ("here", cause::NOT_RECORDED, "snapshot.yaml has no cluster \"here\""),
         ("m2", cause::VANISHED, "when the snapshot was taken: gone"),
     ] {
-        unknown(
-            list(&snapshot, &member(name), "core_v1_pods", "shop", "", Part::Metadata).await,
-            code,
-            words,
-        );
-        unknown(
-            find(&snapshot, &member(name), "core_v1_pods", "shop", "a", Part::Metadata).await,
-            code,
-            words,
-        );
+        unknown(list(&snapshot, &member(name), "pods.v1", "shop", "", Part::Metadata).await, code, words);
+        unknown(find(&snapshot, &member(name), "pods.v1", "shop", "a", Part::Metadata).await, code, words);
     }
-    let services = list(&snapshot, &member("m1"), "core_v1_services", "shop", "", Part::Metadata).await;
+    let services = list(&snapshot, &member("m1"), "services.v1", "shop", "", Part::Metadata).await;
     unknown(services, cause::NOT_RECORDED, "services are not recorded (there is no ");
 }
 
@@ -205,7 +195,7 @@ async fn a_fleet_that_was_not_recorded_is_unknown() {
         cause::STALE_FLEET,
         "clusters.cluster.karmada.io are not recorded",
     );
-    let index = FLEET.replace("name: here\n", "name: here\n    unread: [{what: cluster.karmada.io_v1alpha1_clusters, cause: forbidden, text: cannot list}]\n");
+    let index = FLEET.replace("name: here\n", "name: here\n    unread: [{what: clusters.v1alpha1.cluster.karmada.io, cause: forbidden, text: cannot list}]\n");
     let (_directory, snapshot) = opened(&[(INDEX, &index)]);
     unknown(members(&snapshot, &Fleet::Karmada).await, cause::STALE_FLEET, "cannot list");
 }
@@ -213,13 +203,13 @@ async fn a_fleet_that_was_not_recorded_is_unknown() {
 #[tokio::test]
 async fn other_fleets_are_the_clusters_besides_the_local_one() {
     let index =
-        "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}, {name: admin@m1}, {name: m2}]\n";
-    let (_directory, snapshot) = opened(&[(INDEX, index), ("admin%40m1/core_v1_pods.json", WHOLE_PODS)]);
+        "version: 2\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}, {name: admin@m1}, {name: m2}]\n";
+    let (_directory, snapshot) = opened(&[(INDEX, index), ("admin%40m1/pods.v1.yaml", WHOLE_PODS)]);
     assert!(members(&snapshot, &Fleet::None).await.unwrap().is_empty());
     let contexts = |name: &str| Fleet::Contexts(vec![name.to_owned()]);
     let read = members(&snapshot, &contexts("admin@m1")).await.unwrap();
     assert_eq!(read[0].cluster, Cluster::Context(Arc::from("admin@m1")));
-    let page = list(&snapshot, &read[0].cluster, "core_v1_pods", "shop", "", Part::Metadata).await.unwrap();
+    let page = list(&snapshot, &read[0].cluster, "pods.v1", "shop", "", Part::Metadata).await.unwrap();
     assert_eq!(page.objects.len(), 2);
     for name in ["m3", "here"] {
         unknown(
@@ -234,7 +224,7 @@ async fn other_fleets_are_the_clusters_besides_the_local_one() {
         {"metadata":{"name":"m2","namespace":"durward","labels":{"durward.dev/fleet":"member","zone":"b"}}},
         {"metadata":{"name":"x","namespace":"durward"}},
         {"metadata":{"name":"y","namespace":"other","labels":{"durward.dev/fleet":"member"}}}]}"#;
-    let (_directory, snapshot) = opened(&[(INDEX, index), ("here/core_v1_secrets.json", recorded)]);
+    let (_directory, snapshot) = opened(&[(INDEX, index), ("here/secrets.v1.yaml", recorded)]);
     let read = members(&snapshot, &secrets).await.unwrap();
     assert_eq!(
         (read.len(), read[0].cluster.name(), read[0].metadata.labels["zone"].as_str()),
@@ -243,12 +233,12 @@ async fn other_fleets_are_the_clusters_besides_the_local_one() {
     // A fleet of Secrets without Secrets is not empty.
     let elsewhere = Fleet::Secrets { namespace: "elsewhere".to_owned() };
     unknown(members(&snapshot, &elsewhere).await, cause::STALE_FLEET, "no Secret in namespace \"elsewhere\"");
-    let alone = "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}]\n";
+    let alone = "version: 2\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}]\n";
     let (_directory, snapshot) = opened(&[(INDEX, alone)]);
     unknown(members(&snapshot, &secrets).await, cause::STALE_FLEET, "no cluster besides here");
 }
 
-fn recording() -> Recording {
+fn world() -> World {
     let metadata = Metadata {
         labels: BTreeMap::from([("a".to_owned(), "b: \"c\"".to_owned())]),
         annotations: BTreeMap::from([("d".to_owned(), "e\nf".to_owned())]),
@@ -261,161 +251,99 @@ fn recording() -> Recording {
         raw: Some(RawValue::from_string(raw.to_owned()).unwrap()),
         ..Object::default()
     };
-    let list = |stem: &str, part, fields: &str, objects| ListRecording {
-        resource: resource(stem),
-        part,
-        fields: fields.to_owned(),
-        namespaces: None,
-        names: None,
-        objects,
+    let list = |fields: &str, is_whole, names, objects: Vec<Object>| {
+        let scope = Scope { fields: fields.to_owned(), is_whole, names, ..Scope::default() };
+        let mut list = ObjectList::new(scope);
+        for object in objects {
+            list.insert(object);
+        }
+        Ok(list)
     };
-    let crds = list("apiextensions.k8s.io_v1_customresourcedefinitions", Part::Whole, "", vec![mice]);
-    let mut scoped = list("core_v1_namespaces", Part::Metadata, "", Vec::new());
-    scoped.names = Some(BTreeSet::from(["shop".to_owned()]));
-    let unread_list = |what: Option<&str>, code, text: &str| UnreadList {
-        what: what.map(resource),
-        cause: Cause::new(code, text),
+    let time = Some(SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_255_200));
+    let mut world = World { time, ..World::default() };
+    *world.cluster(&Cluster::Local) = ClusterContent {
+        kubernetes: Some("v1.35.4".into()),
+        lists: BTreeMap::from([(resource(CRDS), list("", true, None, vec![mice]))]),
+        ..ClusterContent::default()
     };
-    Recording {
-        time: SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_255_200),
-        clusters: vec![
-            ClusterRecording {
-                name: "here".into(),
-                kubernetes: Some("v1.35.4".into()),
-                lists: vec![crds],
-                unread: vec![],
-            },
-            ClusterRecording {
-                name: "admin@m1".into(),
-                lists: vec![list("core_v1_pods", Part::Metadata, ACTIVE, vec![web]), scoped],
-                unread: vec![unread_list(Some("core_v1_services"), cause::FORBIDDEN, "may \"not\":\n# list")],
-                ..ClusterRecording::default()
-            },
-            ClusterRecording {
-                name: "m2".into(),
-                unread: vec![unread_list(None, cause::OVERLOADED, "too many questions")],
-                ..ClusterRecording::default()
-            },
-        ],
-        pods: Vec::new(),
-    }
+    let shop = Some(BTreeSet::from(["shop".to_owned()]));
+    let forbidden = Cause::new(cause::FORBIDDEN, "may \"not\":\n# list");
+    world.cluster(&member("admin@m1")).lists = BTreeMap::from([
+        (resource("pods.v1"), list(ACTIVE, false, None, vec![web])),
+        (resource("namespaces.v1"), list("", false, shop, Vec::new())),
+        (resource("services.v1"), Err(forbidden)),
+    ]);
+    world.cluster(&member("m2")).rest = Rest::Failed(Cause::new(cause::OVERLOADED, "too many questions"));
+    world
 }
 
 #[tokio::test]
 async fn a_written_snapshot_is_read_back() {
     let place = directory(&[]);
     let path = place.path().join("snapshot");
-    write(&path, &recording()).unwrap();
-    let snapshot = Snapshot::open(&path).unwrap_or_else(|problems| panic!("{problems:?}"));
-    assert_eq!((snapshot.time(), snapshot.kubernetes("here")), (recording().time, Some("v1.35.4")));
+    write(&path, &world()).unwrap();
+    let snapshot = open(&path).unwrap_or_else(|problems| panic!("{problems:?}"));
+    assert_eq!((snapshot.time, snapshot.kubernetes(&Cluster::Local)), (world().time, Some("v1.35.4")));
     let m1 = Cluster::Context(Arc::from("admin@m1"));
-    let page = list(&snapshot, &m1, "core_v1_pods", "shop", ACTIVE, Part::Metadata).await.unwrap();
-    let written = &recording().clusters[1].lists[0].objects[0];
-    let read = &page.objects[0];
+    let page = list(&snapshot, &m1, "pods.v1", "shop", ACTIVE, Part::Metadata).await.unwrap();
+    let recorded = world();
+    let pods = recorded.clusters["admin@m1"].lists[&resource("pods.v1")].as_ref().unwrap();
+    let (read, written) = (&page.objects[0], pods.iter().next().unwrap());
     assert_eq!((&read.metadata, &read.uid), (&written.metadata, &written.uid));
     unknown(
-        list(&snapshot, &m1, "core_v1_services", "shop", "", Part::Metadata).await,
+        list(&snapshot, &m1, "services.v1", "shop", "", Part::Metadata).await,
         cause::FORBIDDEN,
         "may \"not\": # list",
     );
-    assert!(find(&snapshot, &m1, "core_v1_namespaces", "", "shop", Part::Metadata).await.unwrap().is_none());
+    assert!(find(&snapshot, &m1, "namespaces.v1", "", "shop", Part::Metadata).await.unwrap().is_none());
     unknown(
-        find(&snapshot, &m1, "core_v1_namespaces", "", "x", Part::Metadata).await,
+        find(&snapshot, &m1, "namespaces.v1", "", "x", Part::Metadata).await,
         cause::NOT_RECORDED,
         "only other names",
     );
     unknown(
-        list(&snapshot, &member("m2"), "core_v1_pods", "", "", Part::Metadata).await,
+        list(&snapshot, &member("m2"), "pods.v1", "", "", Part::Metadata).await,
         cause::OVERLOADED,
         "too many questions",
     );
-    let stem = "apiextensions.k8s.io_v1_customresourcedefinitions";
     let crd =
-        find(&snapshot, &Cluster::Local, stem, "", "mice.example.org", Part::Whole).await.unwrap().unwrap();
+        find(&snapshot, &Cluster::Local, CRDS, "", "mice.example.org", Part::Whole).await.unwrap().unwrap();
     assert!(crd.raw.unwrap().get().contains("example.org"));
     // No other file is left.
     assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1);
-}
-
-#[tokio::test]
-async fn a_member_with_the_name_of_the_local_cluster_is_another_cluster_in_a_snapshot() {
-    let place = directory(&[]);
-    let path = place.path().join("snapshot");
-    let pods = |name: &str| ListRecording {
-        resource: resource("core_v1_pods"),
-        part: Part::Metadata,
-        fields: String::new(),
-        namespaces: None,
-        names: None,
-        objects: vec![Object { namespace: "shop".into(), name: name.into(), ..Object::default() }],
-    };
-    let context = Cluster::Context(Arc::from("here"));
-    let clusters = [(&Cluster::Local, "of-here"), (&context, "of-the-member")];
-    let clusters = clusters.map(|(of, pod)| ClusterRecording {
-        name: recorded_name(of).to_owned(),
-        lists: vec![pods(pod)],
-        ..ClusterRecording::default()
-    });
-    write(&path, &Recording { clusters: clusters.into(), ..recording() }).unwrap();
-    assert!(path.join("%2Ehere/core_v1_pods.json").is_file());
-    let snapshot = Snapshot::open(&path).unwrap_or_else(|problems| panic!("{problems:?}"));
-    assert_eq!(snapshot.others().collect::<Vec<_>>(), ["here"]);
-    let secrets = Fleet::Secrets { namespace: "durward".to_owned() };
-    for fleet in [Fleet::Contexts(vec!["here".to_owned()]), secrets] {
-        let members = members(&snapshot, &fleet).await.unwrap();
-        let [only] = &members[..] else { panic!("{members:?}") };
-        assert_eq!(only.cluster.name(), "here");
-        for (of, pod) in [(&Cluster::Local, "of-here"), (&only.cluster, "of-the-member")] {
-            let page = list(&snapshot, of, "core_v1_pods", "shop", "", Part::Metadata).await.unwrap();
-            assert_eq!(page.objects[0].name, pod, "{of:?}");
-        }
-    }
 }
 
 #[test]
 fn existing_files_are_kept_and_an_empty_directory_is_used() {
     let place = directory(&[("full/README.md", "x"), ("file", "x")]);
     std::fs::create_dir(place.path().join("empty")).unwrap();
-    write(&place.path().join("empty"), &recording()).unwrap();
+    write(&place.path().join("empty"), &world()).unwrap();
     for (name, words) in [
         ("full", "is not empty"),
         ("empty", "is not empty"),
         ("file", "cannot be written"),
         ("a/b", "cannot be written"),
     ] {
-        let found = write(&place.path().join(name), &recording()).unwrap_err().to_string();
+        let found = write(&place.path().join(name), &world()).unwrap_err().to_string();
         assert!(found.contains(words), "{name}: {found}");
     }
     assert!(!place.path().join("full").join(INDEX).exists());
 }
 
 #[test]
-fn invalid_recordings_are_not_written() {
-    let refused = |change: &dyn Fn(&mut Recording), words: &str| {
+fn invalid_worlds_are_not_written() {
+    let refused = |change: &dyn Fn(&mut World), words: &str| {
         let place = directory(&[]);
-        let mut recording = recording();
-        change(&mut recording);
-        let found = write(&place.path().join("w"), &recording).unwrap_err().to_string();
+        let mut world = world();
+        change(&mut world);
+        let found = write(&place.path().join("w"), &world).unwrap_err().to_string();
         assert!(found.contains(words), "{found}");
         assert_eq!(std::fs::read_dir(place.path() as &Path).unwrap().count(), 0);
     };
-    refused(&|recording| drop(recording.clusters.remove(0)), "there is no cluster \"here\"");
-    refused(&|recording| recording.clusters[1].name = "../m1".into(), "cannot be recorded");
-    refused(&|recording| recording.clusters[1].name = "m2".into(), "two clusters are named \"m2\"");
-    refused(
-        &|recording| recording.clusters[1].lists[0].resource.plural = "../pods".into(),
-        "cannot be recorded",
-    );
-    refused(
-        &|recording| recording.clusters[1].lists[1].resource = resource("core_v1_pods"),
-        "recorded twice",
-    );
-    refused(
-        &|recording| recording.clusters[1].unread[0].what = Some(resource("core_v1_pods")),
-        "recorded twice",
-    );
-    refused(
-        &|recording| recording.clusters[0].lists[0].objects[0].raw = None,
-        "was read without its content",
-    );
+    refused(&|world| drop(world.clusters.remove("(local)")), "there is no local cluster");
+    for name in ["../m1", "here", "", ".m1"] {
+        refused(&|world| world.cluster(&member(name)).rest = Rest::Empty, "cannot be recorded");
+    }
+    let outside = Resource { plural: "../pods".into(), ..resource("pods.v1") };
+    refused(&|world| world.cluster(&member("m2")).insert(&outside, Object::default()), "cannot be recorded");
 }

@@ -3,89 +3,26 @@
 //! The directory is written under a temporary name and renamed when it is complete: an incomplete snapshot looks like a complete
 //! one with less data. Existing files are not overwritten.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::index::{self, EVERYTHING, is_name};
-use super::{INDEX, RECORDED_LOCAL, etcd};
-use crate::etcd::{EtcdRequest, EtcdResult};
-use crate::fleet::{Object, Part};
+use super::{INDEX, etcd, etcd_file, list_file};
+use crate::fleet::{LOCAL, Object};
+use crate::world::{ObjectList, Rest, World};
 use crate::{Metadata, Resource, cause};
+use admission::Cause;
 use config::Problem;
 
-/// The content of a snapshot.
-#[derive(Debug)]
-pub struct Recording {
-    /// When reading began.
-    pub time: SystemTime,
-    /// Each cluster once, including [`RECORDED_LOCAL`].
-    pub clusters: Vec<ClusterRecording>,
-    /// The pods of etcd clusters, each once.
-    pub pods: Vec<PodRecording>,
-}
-
-/// The responses of one pod as an etcd member.
-#[derive(Debug, Default)]
-pub struct PodRecording {
-    /// The pod's namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-    /// Its uid.
-    pub uid: String,
-    /// Requests and their results.
-    pub answers: BTreeMap<EtcdRequest, EtcdResult>,
-}
-
-/// The content of one cluster.
-#[derive(Debug, Default)]
-pub struct ClusterRecording {
-    /// The recorded name, see [`recorded_name`](super::recorded_name).
-    pub name: String,
-    /// The Kubernetes version, if it is known.
-    pub kubernetes: Option<String>,
-    /// The Lists that were read, one for each resource.
-    pub lists: Vec<ListRecording>,
-    /// A failure to read.
-    pub unread: Vec<UnreadList>,
-}
-
-/// A List, to its last page.
-#[derive(Debug)]
-pub struct ListRecording {
-    /// The resource.
-    pub resource: Resource,
-    /// The part of each object.
-    pub part: Part,
-    /// The field selector of the request; empty for none.
-    pub fields: String,
-    /// The namespaces that were read; `None` for all.
-    pub namespaces: Option<BTreeSet<String>>,
-    /// The names that were read one by one; `None` for a List.
-    pub names: Option<BTreeSet<String>>,
-    /// The objects.
-    pub objects: Vec<Object>,
-}
-
-/// A List that could not be read.
-#[derive(Debug)]
-pub struct UnreadList {
-    /// The resource; `None` for all resources without a List.
-    pub what: Option<Resource>,
-    /// The reason. A code that a snapshot cannot contain is written as `busy`.
-    pub cause: admission::Cause,
-}
-
 /// Writes a snapshot. `path` must not exist, or be an empty directory.
-pub fn write(path: &Path, recording: &Recording) -> Result<(), Problem> {
+pub fn write(path: &Path, world: &World) -> Result<(), Problem> {
     let problem = || Problem::new(path.display().to_string());
-    check(recording).map_err(|why| problem().why(why))?;
+    check(world).map_err(|why| problem().why(why))?;
     match fs::read_dir(path).map(|mut entries| entries.next().is_none()) {
         Ok(true) => {}
         Ok(false) => {
@@ -100,7 +37,7 @@ pub fn write(path: &Path, recording: &Recording) -> Result<(), Problem> {
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let temporary = temporary_path(&real);
     // The rename replaces an empty directory. It fails if another process has filled it meanwhile.
-    let written = fill(&temporary, recording).and_then(|()| fs::rename(&temporary, &real));
+    let written = fill(&temporary, world).and_then(|()| fs::rename(&temporary, &real));
     written.map_err(|error| {
         // A partial snapshot is useless. A failure to remove it adds no information.
         let _ = fs::remove_dir_all(&temporary);
@@ -114,34 +51,22 @@ fn temporary_path(path: &Path) -> PathBuf {
 }
 
 /// Makes the same checks as the reader.
-fn check(recording: &Recording) -> Result<(), String> {
-    let mut names = BTreeSet::new();
-    for cluster in &recording.clusters {
-        if !is_name(&cluster.name) {
-            return Err(format!("a cluster named {:?} cannot be recorded", cluster.name));
+fn check(world: &World) -> Result<(), String> {
+    for (name, cluster) in &world.clusters {
+        if name != LOCAL && !is_name(name) {
+            return Err(format!("a cluster named {name:?} cannot be recorded"));
         }
-        if !names.insert(cluster.name.as_str()) {
-            return Err(format!("two clusters are named {:?}", cluster.name));
-        }
-        let mut stems = BTreeSet::new();
-        let unread = cluster.unread.iter().filter_map(|unread_list| unread_list.what.as_ref());
-        for resource in cluster.lists.iter().map(|list| &list.resource).chain(unread) {
-            if Resource::from_stem(&resource.stem()).as_ref() != Some(resource)
-                || !stems.insert(resource.stem())
-            {
-                return Err(format!(
-                    "{resource} of {} cannot be recorded, or is recorded twice",
-                    cluster.name
-                ));
-            }
+        let is_readable =
+            |resource: &&Resource| Resource::from_argument(&resource.argument()).as_ref() == Some(resource);
+        if let Some(resource) = cluster.lists.keys().find(|resource| !is_readable(resource)) {
+            return Err(format!("{resource} of {name} cannot be recorded"));
         }
     }
-    let mut pods = BTreeSet::new();
-    for PodRecording { namespace, name, answers, .. } in &recording.pods {
+    for ((namespace, name), pod) in &world.etcd {
         let is_name = |name: &str| {
             !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'))
         };
-        let belong = answers.iter().all(|(&question, answer)| etcd::belongs(question, answer));
+        let belong = pod.answers.iter().all(|(&request, answer)| etcd::belongs(request, answer));
         if !is_name(namespace)
             || !is_name(name)
             || name.starts_with('.')
@@ -150,61 +75,52 @@ fn check(recording: &Recording) -> Result<(), String> {
         {
             return Err(format!("the answers of pod {namespace}/{name} cannot be recorded"));
         }
-        if !pods.insert((namespace, name)) {
-            return Err(format!("two pods are named {namespace}/{name}"));
-        }
     }
-    if names.contains(RECORDED_LOCAL) {
-        Ok(())
-    } else {
-        Err(format!("there is no cluster {RECORDED_LOCAL:?}"))
-    }
+    if world.clusters.contains_key(LOCAL) { Ok(()) } else { Err("there is no local cluster".to_owned()) }
 }
 
-fn fill(directory: &Path, recording: &Recording) -> std::io::Result<()> {
+fn fill(directory: &Path, world: &World) -> std::io::Result<()> {
     fs::create_dir(directory)?;
-    let deleted = timestamp(recording.time);
-    for cluster in &recording.clusters {
-        if cluster.lists.is_empty() {
-            continue;
-        }
-        let directory = directory.join(index::directory(&cluster.name));
-        fs::create_dir(&directory)?;
-        for list in &cluster.lists {
-            fs::write(directory.join(format!("{}.json", list.resource.stem())), text(list, &deleted)?)?;
+    let deleted = timestamp(world);
+    for (cluster, content) in &world.clusters {
+        for (resource, list) in &content.lists {
+            let Ok(list) = list else { continue };
+            create(&directory.join(list_file(cluster, resource)), &text(list, &deleted)?)?;
         }
     }
-    if !recording.pods.is_empty() {
-        let directory = directory.join(RECORDED_LOCAL).join(etcd::DIRECTORY);
-        fs::create_dir_all(&directory)?;
-        for PodRecording { namespace, name, uid, answers } in &recording.pods {
-            fs::write(directory.join(etcd::name(namespace, name)), etcd::written(uid, answers))?;
-        }
+    for ((namespace, name), pod) in &world.etcd {
+        create(&directory.join(etcd_file(namespace, name)), &etcd::written(&pod.uid, &pod.answers))?;
     }
     let mut file = fs::File::create_new(directory.join(INDEX))?;
-    file.write_all(index_text(recording).as_bytes())?;
+    file.write_all(index_text(world).as_bytes())?;
     file.sync_all()
 }
 
+/// Writes a file and creates its directory.
+fn create(path: &Path, text: &str) -> std::io::Result<()> {
+    path.parent().map_or(Ok(()), fs::create_dir_all)?;
+    fs::write(path, text)
+}
+
 /// Returns the text of `snapshot.yaml`. Its strings are JSON, which is valid YAML.
-fn index_text(recording: &Recording) -> String {
+fn index_text(world: &World) -> String {
     use std::fmt::Write as _;
     let quoted = |text: &str| {
         let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         Value::String(line).to_string()
     };
-    let mut out = format!("version: 1\ntime: {}\nclusters:\n", timestamp(recording.time));
-    for ClusterRecording { name, kubernetes, unread, .. } in &recording.clusters {
+    let mut out = format!("version: 2\ntime: {}\nclusters:\n", timestamp(world));
+    for (name, content) in &world.clusters {
         // Writing to a String cannot fail, here and below.
-        let _ = writeln!(out, "  - name: {}", quoted(name));
-        if let Some(version) = kubernetes {
+        let _ = writeln!(out, "  - name: {}", quoted(index::recorded_name(name)));
+        if let Some(version) = &content.kubernetes {
             let _ = writeln!(out, "    kubernetes: {}", quoted(version));
         }
-        if !unread.is_empty() {
+        let failures: Vec<(String, &Cause)> = failures(&content.lists, &content.rest);
+        if !failures.is_empty() {
             out.push_str("    unread:\n");
         }
-        for UnreadList { what, cause } in unread {
-            let what = what.as_ref().map_or_else(|| EVERYTHING.to_owned(), Resource::stem);
+        for (what, cause) in failures {
             let code = if cause::is_recordable(cause.code) { cause.code } else { cause::BUSY };
             let _ = writeln!(out, "      - what: {}", quoted(&what));
             let _ = writeln!(out, "        cause: {code}\n        text: {}", quoted(cause.reason()));
@@ -213,41 +129,49 @@ fn index_text(recording: &Recording) -> String {
     out
 }
 
-fn timestamp(time: SystemTime) -> String {
-    Timestamp::try_from(time).unwrap_or(Timestamp::UNIX_EPOCH).to_string()
+/// Returns what could not be read, and why.
+fn failures<'w>(
+    lists: &'w BTreeMap<Resource, Result<ObjectList, Cause>>,
+    rest: &'w Rest,
+) -> Vec<(String, &'w Cause)> {
+    let one = |(resource, list): (&Resource, &'w Result<ObjectList, Cause>)| {
+        list.as_ref().err().map(|cause| (resource.argument(), cause))
+    };
+    let everything = match rest {
+        Rest::Failed(cause) => Some((EVERYTHING.to_owned(), cause)),
+        Rest::NotRecorded | Rest::Empty => None,
+    };
+    lists.iter().filter_map(one).chain(everything).collect()
 }
 
-/// Returns the text of a List, with a line for each item, so that snapshots can be compared.
-fn text(list: &ListRecording, deleted: &str) -> std::io::Result<String> {
-    let (api_version, kind) = match list.part {
-        Part::Whole => ("v1", "List"),
-        Part::Metadata => ("meta.k8s.io/v1", "PartialObjectMetadataList"),
-    };
-    let mut head = json!({"apiVersion": api_version, "kind": kind});
-    if !list.fields.is_empty() {
-        head["fieldSelector"] = json!(list.fields);
+/// Returns the time of the snapshot.
+fn timestamp(world: &World) -> String {
+    let time = world.time.and_then(|time| Timestamp::try_from(time).ok());
+    time.unwrap_or(Timestamp::UNIX_EPOCH).to_string()
+}
+
+/// Returns the text of a List in YAML.
+fn text(list: &ObjectList, deleted: &str) -> std::io::Result<String> {
+    let scope = &list.scope;
+    let (api_version, kind) =
+        if scope.is_whole { ("v1", "List") } else { ("meta.k8s.io/v1", "PartialObjectMetadataList") };
+    let mut out = json!({"apiVersion": api_version, "kind": kind});
+    if !scope.fields.is_empty() {
+        out["fieldSelector"] = json!(scope.fields);
     }
-    for (key, only) in [("namespaces", &list.namespaces), ("names", &list.names)] {
+    for (key, only) in [("namespaces", &scope.namespaces), ("names", &scope.names)] {
         if let Some(only) = only {
-            head[key] = json!(only);
+            out[key] = json!(only);
         }
     }
-    let mut out = head.to_string();
-    out.pop();
-    out.push_str(",\"items\":[");
-    for (at, object) in list.objects.iter().enumerate() {
-        out.push_str(if at == 0 { "\n" } else { ",\n" });
-        match (list.part, &object.raw) {
-            (Part::Metadata, _) => out.push_str(&metadata(object, deleted).to_string()),
-            (Part::Whole, Some(raw)) => out.push_str(raw.get()),
-            (Part::Whole, None) => {
-                let text = format!("{} {:?} was read without its content", list.resource, object.name);
-                return Err(std::io::Error::other(text));
-            }
-        }
-    }
-    out.push_str("\n]}\n");
-    Ok(out)
+    let item = |object: Object| match object.raw {
+        Some(raw) => serde_json::from_str(raw.get()).map_err(std::io::Error::other),
+        None => Ok(metadata(&object, deleted)),
+    };
+    out["items"] = Value::Array(list.iter().map(item).collect::<Result<_, _>>()?);
+    // kubectl can't read a block scalar that begins with a tab.
+    let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
+    serde_saphyr::to_string_with_options(&out, options).map_err(std::io::Error::other)
 }
 
 /// Returns the metadata that guards read. The time of a deletion is not known, only that there is one.

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use admission::BoxFuture;
 use cluster::live::{Access, Live};
-use cluster::snapshot::Snapshot;
+use cluster::snapshot;
 use cluster::{Address, Clients, Metadata, MetadataResult, Offline, Reader, Resource};
 use config::Problem;
 use console::exit::Stop;
@@ -21,9 +21,9 @@ use crate::file::{Cluster, File, Guarded, Manage};
 /// kubectl. Without a cluster, guards that read nothing outside still work.
 pub(crate) async fn open(flags: &ClusterArgs, file: &File) -> Result<ControlPlanes, Stop> {
     if let Some(dir) = &flags.snapshot {
-        let snapshot = Snapshot::open(dir)?;
-        let readiness = snapshot.readiness();
-        return Ok(ControlPlanes::snapshot(Clients::snapshot(snapshot)).with_readiness(readiness));
+        let world = snapshot::open(dir)?;
+        let readiness = world.readiness();
+        return Ok(ControlPlanes::snapshot(Clients::world(world)).with_readiness(readiness));
     }
     let access = access(flags, &file.cluster);
     input::look_at_kubeconfig(access.kubeconfig.as_deref())?;
@@ -60,7 +60,7 @@ pub(crate) fn access(flags: &ClusterArgs, file: &Cluster) -> Access {
 
 /// Opens a snapshot.
 pub(crate) fn snapshot(directory: &PathBuf) -> Result<Clients, Stop> {
-    Ok(Clients::snapshot(Snapshot::open(directory)?))
+    Ok(Clients::world(snapshot::open(directory)?))
 }
 
 /// Opens a snapshot, if there is one, for commands that work without a cluster.

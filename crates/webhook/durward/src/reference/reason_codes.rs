@@ -121,12 +121,13 @@ fn variants(source: &str, name: &str) -> Vec<Code> {
 /// Returns each reason code of a guard's cases, with the first line of a denial that has it as the first code about the object.
 fn cases(guard: &str) -> BTreeMap<String, String> {
     let mut codes: BTreeMap<String, String> = BTreeMap::new();
-    let dir = Path::new(ROOT).join("crates/webhook/guards/src").join(guard).join("cases");
-    let mut files: Vec<_> =
-        fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path().join("ruling.yaml")).collect();
+    let dir = Path::new(ROOT).join("crates/webhook/guards/tests/cases").join(guard);
+    let mut files: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     for file in files {
-        let ruling: serde_json::Value = serde_saphyr::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+        let text = fs::read_to_string(&file).unwrap();
+        let (_, ruling) = text.split_once("\n---\n").unwrap();
+        let ruling: serde_json::Value = serde_saphyr::from_str(ruling).unwrap();
         let message = ruling["message"].as_str().and_then(|text| text.lines().next()).unwrap_or_default();
         for (at, entry) in ruling["details"].as_array().into_iter().flatten().enumerate() {
             let key = entry.as_object().and_then(|entry| entry.keys().next()).map(String::as_str);

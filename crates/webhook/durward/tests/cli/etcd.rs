@@ -72,8 +72,8 @@ fn reports_members_that_could_not_be_read() {
         "{what}"
     );
     // A List that was not recorded is unknown.
-    fs::remove_file(dir.path().join("etcd/healthy/here/core_v1_pods.json")).unwrap();
-    fs::remove_file(dir.path().join("etcd/one-down/here/coordination.k8s.io_v1_leases.json")).unwrap();
+    fs::remove_file(dir.path().join("etcd/healthy/here/pods.v1.yaml")).unwrap();
+    fs::remove_file(dir.path().join("etcd/one-down/here/leases.v1.coordination.k8s.io.yaml")).unwrap();
     let report = doctor(&dir, "etcd/healthy", &["-o", "json"]).json();
     assert_eq!((codes(&report), &report["clusters"]), (vec!["not-recorded"], &json!([])));
     let report = doctor(&dir, "etcd/one-down", &["-o", "json"]).json();
@@ -129,7 +129,7 @@ fn prints_findings_first_with_complete_commands() {
     assert!(finding.unwrap() < table.unwrap(), "findings come first\n{}", run.out);
     let cut = doctor(&dir, "etcd/unreachable", &[]).out;
     assert!(cut.contains("exec deploy/durward -- durward doctor etcd"), "{cut}");
-    fs::remove_file(dir.path().join("etcd/one-down/here/coordination.k8s.io_v1_leases.json")).unwrap();
+    fs::remove_file(dir.path().join("etcd/one-down/here/leases.v1.coordination.k8s.io.yaml")).unwrap();
     let unrecorded = doctor(&dir, "etcd/one-down", &[]).out;
     assert!(unrecorded.contains("durward snapshot --out DIR --config durward.yaml"), "{unrecorded}");
     assert!(!unrecorded.contains("manifests"), "{unrecorded}");
@@ -188,7 +188,7 @@ fn apply_manifest(dir: &TestDir, hook: Option<&Value>) {
     let container = template["spec"]["containers"][0].clone();
     let edit = |file: &str, change: &dyn Fn(&mut Value)| {
         let text = fs::read_to_string(dir.path().join(file)).unwrap();
-        let mut json: Value = serde_json::from_str(&text).unwrap();
+        let mut json: Value = serde_saphyr::from_str(&text).unwrap();
         change(&mut json);
         dir.write(file, &json.to_string());
     };
@@ -197,10 +197,10 @@ fn apply_manifest(dir: &TestDir, hook: Option<&Value>) {
         pod["spec"]["volumes"][0]["name"] = "datadir".into();
     };
     for snapshot in ["healthy", "one-down"] {
-        edit(&format!("etcd/{snapshot}/here/core_v1_pods.json"), &|list| {
+        edit(&format!("etcd/{snapshot}/here/pods.v1.yaml"), &|list| {
             list["items"].as_array_mut().unwrap().iter_mut().for_each(use_container);
         });
-        edit(&format!("etcd/{snapshot}/here/apps_v1_statefulsets.json"), &|list| {
+        edit(&format!("etcd/{snapshot}/here/statefulsets.v1.apps.yaml"), &|list| {
             list["items"][0]["spec"]["template"] = template.clone();
         });
     }
@@ -248,17 +248,13 @@ fn both() -> TestDir {
     let dir = dir();
     copy(&root().join("examples/deletion/healthy"), &dir.path().join("both"));
     copy(&dir.path().join("etcd/healthy/here/etcd"), &dir.path().join("both/here/etcd"));
-    for name in [
-        "core_v1_pods",
-        "core_v1_namespaces",
-        "core_v1_nodes",
-        "apps_v1_statefulsets",
-        "coordination.k8s.io_v1_leases",
-    ] {
+    for name in
+        ["pods.v1", "namespaces.v1", "nodes.v1", "statefulsets.v1.apps", "leases.v1.coordination.k8s.io"]
+    {
         let read = |directory: &str| -> Option<Value> {
             let text =
-                fs::read_to_string(dir.path().join(directory).join(format!("here/{name}.json"))).ok()?;
-            Some(serde_json::from_str(&text).unwrap())
+                fs::read_to_string(dir.path().join(directory).join(format!("here/{name}.yaml"))).ok()?;
+            Some(serde_saphyr::from_str(&text).unwrap())
         };
         let mut list = read("etcd/healthy").unwrap();
         let more = read("both").map(|list| list["items"].as_array().unwrap().clone()).unwrap_or_default();
@@ -266,7 +262,7 @@ fn both() -> TestDir {
         for key in ["names", "namespaces"] {
             list.as_object_mut().unwrap().remove(key);
         }
-        dir.write(&format!("both/here/{name}.json"), &list.to_string());
+        dir.write(&format!("both/here/{name}.yaml"), &list.to_string());
     }
     dir.configure(&format!("  deletion: {{fleet: karmada, crds: {{apiGroups: [example.org]}}}}\n{GUARD}"));
     dir

@@ -27,14 +27,14 @@ fn fleet() -> TestDir {
 /// Changes a recorded List.
 fn change(dir: &TestDir, file: &str, change: impl FnOnce(&mut Value)) {
     let path = dir.path().join("fleet").join(file);
-    let mut list: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    let mut list: Value = serde_saphyr::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
     change(&mut list);
     fs::write(path, list.to_string()).unwrap();
 }
 
 /// Annotates a Cluster with an acknowledgement.
 fn acknowledge(dir: &TestDir, at: usize, until: &str) {
-    change(dir, "here/cluster.karmada.io_v1alpha1_clusters.json", |list| {
+    change(dir, "here/clusters.v1alpha1.cluster.karmada.io.yaml", |list| {
         list["items"][at]["metadata"]["annotations"] =
             json!({"durward.dev/acknowledge-unreachable": "cut", "durward.dev/acknowledge-until": until});
     });
@@ -148,7 +148,7 @@ fn impact_takes_the_words_and_selectors_of_kubectl() {
     assert_eq!(names(&spaced), ["shop", "docs"], "{}", spaced.err);
     let dir = TestDir::new();
     copy(&root().join(WORLD), &dir.path().join("fleet"));
-    change(&dir, "here/core_v1_namespaces.json", |list| {
+    change(&dir, "here/namespaces.v1.yaml", |list| {
         let shop =
             list["items"].as_array_mut().unwrap().iter_mut().find(|one| one["metadata"]["name"] == "shop");
         shop.unwrap()["metadata"]["labels"] = json!({"team": "shop"});
@@ -178,12 +178,12 @@ fn rejects_a_name_that_does_not_exist() {
 fn detects_the_fleet_without_a_configuration() {
     // Without Karmada's Clusters, other recorded clusters are contexts.
     let dir = fleet();
-    fs::remove_file(dir.path().join("fleet/here/cluster.karmada.io_v1alpha1_clusters.json")).unwrap();
+    fs::remove_file(dir.path().join("fleet/here/clusters.v1alpha1.cluster.karmada.io.yaml")).unwrap();
     let run = durward_in(dir.path(), &["impact", "ns/shop", "--snapshot", "fleet"], "");
     assert_eq!(run.code, 1);
     assert!(run.out.contains("m2  in use"), "{}", run.out);
     // A single cluster.
-    dir.write("fleet/snapshot.yaml", "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters:\n- name: here\n");
+    dir.write("fleet/snapshot.yaml", "version: 2\ntime: 2026-11-21T10:00:00Z\nclusters:\n- name: here\n");
     for member in ["m1", "m2", "m3"] {
         fs::remove_dir_all(dir.path().join("fleet").join(member)).unwrap();
     }
@@ -308,9 +308,9 @@ fn a_snapshot_contains_only_what_was_read() {
         [("shop".to_owned(), "unknown".to_owned())],
         "objects that were not read are unknown"
     );
-    let text = fs::read_to_string(out.join("m1/core_v1_namespaces.json")).unwrap();
+    let text = fs::read_to_string(out.join("m1/namespaces.v1.yaml")).unwrap();
     assert!(text.contains("docs") && !text.contains("shop"), "{text}");
-    assert!(!out.join("m2/core_v1_pods.json").exists(), "m2 has no namespace docs");
+    assert!(!out.join("m2/pods.v1.yaml").exists(), "m2 has no namespace docs");
     // The same review on both.
     let review = root().join("examples/deletion/reviews/deletion-allow.json");
     let run =
@@ -347,12 +347,12 @@ fn reports_problems_with_reasons_and_fixes() {
     let dir = fleet();
     dir.write(
         "fleet/snapshot.yaml",
-        "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters:\n- name: here\n- name: m1\n- name: m2\n  unread:\n  - {what: core_v1_pods, cause: forbidden, text: 'm2: may not list pods'}\n- name: m3\n  unread:\n  - {what: core_v1_namespaces, cause: no-endpoint, text: m3 has no address}\n",
+        "version: 2\ntime: 2026-11-21T10:00:00Z\nclusters:\n- name: here\n- name: m1\n- name: m2\n  unread:\n  - {what: pods.v1, cause: forbidden, text: 'm2: may not list pods'}\n- name: m3\n  unread:\n  - {what: namespaces.v1, cause: no-endpoint, text: m3 has no address}\n",
     );
-    for file in ["m2/core_v1_pods.json", "m3/core_v1_namespaces.json"] {
+    for file in ["m2/pods.v1.yaml", "m3/namespaces.v1.yaml"] {
         fs::remove_file(dir.path().join("fleet").join(file)).unwrap();
     }
-    let crd = "here/apiextensions.k8s.io_v1_customresourcedefinitions.json";
+    let crd = "here/customresourcedefinitions.v1.apiextensions.k8s.io.yaml";
     change(&dir, crd, |list| {
         let one = list["items"][0].clone();
         for name in ["b.one.org", "a.two.org", "c.two.org", "works.work.karmada.io"] {
@@ -361,7 +361,7 @@ fn reports_problems_with_reasons_and_fixes() {
             list["items"].as_array_mut().unwrap().push(other);
         }
     });
-    change(&dir, "here/core_v1_namespaces.json", |list| {
+    change(&dir, "here/namespaces.v1.yaml", |list| {
         list["items"][1]["metadata"]["annotations"] =
             json!({"durward.dev/delete-anyway": "shop", "durward.dev/delete-reason": "x"});
     });
@@ -468,7 +468,7 @@ fn suggests_no_names_if_the_list_is_unreachable() {
 #[test]
 fn reports_an_unreadable_cluster_list_first() {
     let dir = fleet();
-    fs::remove_file(dir.path().join("fleet/here/cluster.karmada.io_v1alpha1_clusters.json")).unwrap();
+    fs::remove_file(dir.path().join("fleet/here/clusters.v1alpha1.cluster.karmada.io.yaml")).unwrap();
     let run = dir.run(&["doctor", "fleet", "--snapshot", "fleet", "--config", "durward.yaml"]);
     assert_eq!(run.code, 1);
     let expected = "could not read the list of member clusters\n\n- the list of the fleet's clusters could not be read: ";
@@ -479,14 +479,14 @@ fn reports_an_unreadable_cluster_list_first() {
 #[test]
 fn reports_a_fleet_without_clusters() {
     let dir = fleet();
-    change(&dir, "here/cluster.karmada.io_v1alpha1_clusters.json", |list| {
+    change(&dir, "here/clusters.v1alpha1.cluster.karmada.io.yaml", |list| {
         list["items"] = json!([]);
     });
     let run = dir.run(&["doctor", "fleet", "--snapshot", "fleet", "--config", "durward.yaml"]);
     assert_eq!(run.code, 1);
     let expected = "Durward can check 1 of 1 cluster\n\n- the fleet has no member clusters (no-clusters)\n";
     assert!(run.out.starts_with(expected), "{}", run.out);
-    change(&dir, "here/core_v1_namespaces.json", |list| {
+    change(&dir, "here/namespaces.v1.yaml", |list| {
         list["items"][0]["metadata"]["name"] = "karmada-es-m1".into();
     });
     let run = dir.run(&["doctor", "fleet", "--snapshot", "fleet", "--config", "durward.yaml"]);

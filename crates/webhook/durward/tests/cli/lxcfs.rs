@@ -114,11 +114,11 @@ fn doctor_with(lxcfs: &str, nodes: &[Value], pods: &[Value], injector: Option<&s
         "cluster/snapshot.yaml",
         &fs::read_to_string(dir.path().join("snapshot/snapshot.yaml")).unwrap(),
     );
-    dir.write("cluster/here/core_v1_nodes.json", &list("NodeList", nodes));
-    dir.write("cluster/here/core_v1_pods.json", &list("PodList", pods));
+    dir.write("cluster/here/nodes.v1.yaml", &list("NodeList", nodes));
+    dir.write("cluster/here/pods.v1.yaml", &list("PodList", pods));
     if let Some(name) = injector {
         let configuration = json!({"metadata": {"name": name, "uid": name}});
-        let file = "cluster/here/admissionregistration.k8s.io_v1_mutatingwebhookconfigurations.json";
+        let file = "cluster/here/mutatingwebhookconfigurations.v1.admissionregistration.k8s.io.yaml";
         dir.write(
             file,
             &list("MutatingWebhookConfigurationList", &[configuration])

@@ -261,7 +261,7 @@ fn resource(section: &mut Section<'_>) -> Option<Resource> {
         return None;
     }
     let resource = Resource { group: group.into(), version: version.into(), plural: plural.into() };
-    if Resource::from_stem(&resource.stem()).as_ref() == Some(&resource) {
+    if Resource::from_argument(&resource.argument()).as_ref() == Some(&resource) {
         return Some(resource);
     }
     let next = "write as in a path: {group: example.org, version: v1, resource: widgets}".to_owned();
@@ -289,7 +289,7 @@ fn api_groups(section: &mut Section<'_>) -> ApiGroups {
 
 /// Whether a text is an API group of CRDs: a DNS name with a dot in it (`apiextensions/validation`).
 fn is_group(text: &str) -> bool {
-    text.contains('.') && Resource::from_stem(&format!("{text}_v1_objects")).is_some()
+    text.contains('.') && Resource::from_argument(&format!("objects.v1.{text}")).is_some()
 }
 
 /// A time in RFC 3339, or a date.

@@ -8,20 +8,19 @@ use tokio::time::Instant;
 use super::*;
 use crate::etcd::{Endpoint, EtcdRequest};
 use crate::fleet::{Cluster, Fleet, GetQuery, ListQuery, Part};
-use crate::snapshot::Snapshot;
 use crate::{Clients, Resource};
 
 #[tokio::test(start_paused = true)]
 async fn live_snapshot_and_offline_clients_answer_before_the_deadline() {
     let directory = tempfile::tempdir().unwrap();
-    let index = "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}]\n";
+    let index = "version: 2\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}]\n";
     std::fs::write(directory.path().join("snapshot.yaml"), index).unwrap();
     // An API server and a member that never answer.
     let (live, _fake) = fake::live();
     let live = Arc::new(live);
     let clients = [
         Clients::live(&live),
-        Clients::snapshot(Snapshot::open(directory.path()).unwrap()),
+        Clients::world(crate::snapshot::open(directory.path()).unwrap()),
         Clients::offline(),
     ];
     let endpoint = Endpoint {

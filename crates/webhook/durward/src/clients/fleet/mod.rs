@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use cluster::fleet::{Cluster as FleetCluster, Fleet, ListQuery};
 use cluster::live::{Access, Live};
-use cluster::snapshot::Snapshot;
+use cluster::snapshot;
+use cluster::world::World;
 use cluster::{Clients, Reader, Resource, cause};
 use config::{Problem, parse, read};
 use console::exit::Stop;
@@ -113,7 +114,7 @@ async fn configured(path: &Path, flags: &ClusterArgs) -> Result<FleetContext, St
     };
     let access = access(flags, &base);
     let clients = match &flags.snapshot {
-        Some(dir) => Clients::snapshot(Snapshot::open(dir)?),
+        Some(dir) => Clients::world(snapshot::open(dir)?),
         None => Clients::live(&Arc::new(connect(&access).await?)),
     };
     let watches = file.guards.iter().flat_map(|other| other.configured.requirements().watches).collect();
@@ -123,9 +124,9 @@ async fn configured(path: &Path, flags: &ClusterArgs) -> Result<FleetContext, St
 async fn detect(flags: &ClusterArgs) -> Result<FleetContext, Stop> {
     let access = access(flags, &Cluster::default());
     let (clients, fleet) = if let Some(dir) = &flags.snapshot {
-        let dir = Snapshot::open(dir)?;
-        let fleet = recorded_fleet(&dir).await;
-        (Clients::snapshot(dir), fleet)
+        let world = snapshot::open(dir)?;
+        let fleet = recorded_fleet(&world).await;
+        (Clients::world(world), fleet)
     } else {
         let live = connect(&access).await?;
         let fleet = live_fleet(&live, &access).await?;
@@ -151,7 +152,9 @@ pub(crate) async fn connect(access: &Access) -> Result<Live, Stop> {
 /// Lists Karmada's Clusters, with a limit of one. An error means that this is not a Karmada control plane, or that this is
 /// unknown.
 async fn karmada(reader: &dyn Reader) -> Result<(), admission::Cause> {
-    let Some(clusters) = Resource::from_stem("cluster.karmada.io_v1alpha1_clusters") else { return Ok(()) };
+    let Some(clusters) = Resource::from_argument("clusters.v1alpha1.cluster.karmada.io") else {
+        return Ok(());
+    };
     let query = ListQuery { limit: 1, ..ListQuery::new(&clusters) };
     reader.list(&FleetCluster::Local, query, Instant::now() + ANSWER_WITHIN).await.map(drop)
 }
@@ -175,9 +178,9 @@ async fn live_fleet(live: &Live, access: &Access) -> Result<String, Stop> {
 }
 
 /// Detects the fleet of a snapshot. Several clusters without Karmada's Cluster list come from kubeconfig contexts.
-async fn recorded_fleet(dir: &Snapshot) -> String {
-    let others: Vec<_> = dir.others().collect();
-    match karmada(dir).await {
+async fn recorded_fleet(world: &World) -> String {
+    let others: Vec<_> = world.others().collect();
+    match karmada(world).await {
         Err(why) if why.code == cause::NOT_RECORDED && others.is_empty() => ALONE.to_owned(),
         Err(why) if why.code == cause::NOT_RECORDED => {
             format!("{{contexts: {}}}", serde_json::Value::from(others))

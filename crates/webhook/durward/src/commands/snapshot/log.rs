@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use admission::Cause;
 use cluster::etcd::{Endpoint, EtcdRequest, EtcdResult};
 use cluster::fleet::{Cluster, GetQuery, ListQuery, Object, ObjectResult, Part};
-use cluster::snapshot::{ClusterRecording, ListRecording, PodRecording, UnreadList, recorded_name};
+use cluster::world::{ClusterContent, EtcdAnswers, ObjectList, Scope, World};
 use cluster::{Resource, cause};
 
 /// The selection of a List.
@@ -42,7 +42,7 @@ impl List {
 pub(super) struct Log {
     clusters: BTreeMap<Cluster, BTreeMap<Resource, Read>>,
     /// Etcd members by namespace and name. If several pods have one name, the last one counts.
-    pods: BTreeMap<(String, String), PodRecording>,
+    pods: BTreeMap<(String, String), EtcdAnswers>,
 }
 
 /// The answers for one resource of one cluster.
@@ -134,18 +134,8 @@ impl Log {
         self.pod(peer).answers.insert(question, answer);
     }
 
-    /// Returns and removes all etcd members.
-    pub(super) fn pods(&mut self) -> Vec<PodRecording> {
-        std::mem::take(&mut self.pods).into_values().collect()
-    }
-
-    fn pod(&mut self, peer: &Endpoint) -> &mut PodRecording {
-        let new = || PodRecording {
-            namespace: peer.namespace.clone(),
-            name: peer.name.clone(),
-            uid: peer.uid.clone(),
-            ..PodRecording::default()
-        };
+    fn pod(&mut self, peer: &Endpoint) -> &mut EtcdAnswers {
+        let new = || EtcdAnswers { uid: peer.uid.clone(), ..EtcdAnswers::default() };
         let pod = self.pods.entry((peer.namespace.clone(), peer.name.clone())).or_insert_with(new);
         if pod.uid != peer.uid {
             *pod = new();
@@ -193,15 +183,17 @@ impl Log {
         self.clusters.iter().flat_map(of_cluster).collect()
     }
 
-    /// Returns the recordings, the local cluster first, and the failures of partly read Lists. A snapshot can't contain such a
-    /// failure. The unread objects are missing in it, which means Unknown.
-    pub(super) fn clusters(mut self) -> (Vec<ClusterRecording>, Vec<String>) {
+    /// Returns what was read, and the failures of partly read Lists. A snapshot can't contain such a failure. The unread objects
+    /// are missing in it, which means Unknown.
+    pub(super) fn into_world(mut self) -> (World, Vec<String>) {
         self.is_there(&Cluster::Local);
+        let mut world = World { etcd: self.pods, ..World::default() };
         let mut extra_failures = Vec::new();
-        let clusters = self.clusters.into_iter();
-        let clusters =
-            clusters.map(|(of, resources)| of_cluster(&of, resources, &mut extra_failures)).collect();
-        (clusters, extra_failures)
+        for (of, resources) in self.clusters {
+            let content = content(&of, resources, &mut extra_failures);
+            world.clusters.insert(of.name().to_owned(), content);
+        }
+        (world, extra_failures)
     }
 
     fn read(&mut self, of: &Cluster, resource: &Resource) -> &mut Read {
@@ -209,27 +201,26 @@ impl Log {
     }
 }
 
-fn of_cluster(
+fn content(
     of: &Cluster,
     resources: BTreeMap<Resource, Read>,
     extra_failures: &mut Vec<String>,
-) -> ClusterRecording {
-    let mut recording =
-        ClusterRecording { name: recorded_name(of).to_owned(), ..ClusterRecording::default() };
+) -> ClusterContent {
+    let mut content = ClusterContent::default();
     for (resource, mut read) in resources {
         let unanswered = || Cause::new(cause::TIMEOUT, format!("{resource}: no answer in time"));
         let failure = read.failure.take().or_else(|| (read.pending > 0).then(unanswered));
-        match (read.list(&resource), failure) {
+        match (read.list(), failure) {
             (Some(list), failure) => {
                 extra_failures
                     .extend(failure.map(|cause| format!("part of {resource} of {of}: {}", cause.text)));
-                recording.lists.push(list);
+                content.lists.insert(resource, Ok(list));
             }
-            (None, Some(cause)) => recording.unread.push(UnreadList { what: Some(resource), cause }),
+            (None, Some(cause)) => drop(content.lists.insert(resource, Err(cause))),
             (None, None) => {}
         }
     }
-    recording
+    content
 }
 
 impl Read {
@@ -244,7 +235,7 @@ impl Read {
     }
 
     /// Returns the List if something about it is certain: all objects, all of some namespaces, or some names.
-    fn list(self, resource: &Resource) -> Option<ListRecording> {
+    fn list(self) -> Option<ObjectList> {
         let Self { objects, names, namespaces, fields, is_whole, .. } = self;
         // Listed objects can be metadata only. A List has whole objects or none.
         let is_mixed = is_whole && !names.is_empty() && objects.values().any(|object| object.raw.is_none());
@@ -262,7 +253,10 @@ impl Read {
         };
         let objects: Vec<Object> = objects.into_values().filter(is_told).collect();
         let is_whole = is_whole && objects.iter().all(|object| object.raw.is_some());
-        let part = if is_whole { Part::Whole } else { Part::Metadata };
-        Some(ListRecording { resource: resource.clone(), part, fields, namespaces, names, objects })
+        let mut list = ObjectList::new(Scope { is_whole, fields, namespaces, names });
+        for object in objects {
+            list.insert(object);
+        }
+        Some(list)
     }
 }

@@ -10,8 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use cluster::fleet::Part;
-use cluster::snapshot::display_name;
+use cluster::fleet::{LOCAL, Part, THIS_CLUSTER};
 use config::Problem;
 use console::exit::{Exit, Outcome};
 use console::output::{self, ProgressLine};
@@ -157,22 +156,21 @@ async fn of_members(recorder: &Arc<Recorder>, survey: &Survey) -> usize {
 /// Writes the snapshot, and prints what is missing in it and how to use it.
 async fn written(args: &Args, recorder: Arc<Recorder>, unread: usize, replay: &str) -> Outcome {
     recorder.read_to_the_end().await;
-    let (recording, extra_failures) = recorder.recording();
-    cluster::snapshot::write(&args.out, &recording)?;
+    let (world, extra_failures) = recorder.world();
+    cluster::snapshot::write(&args.out, &world)?;
     let mut unread = unread + extra_failures.len();
     for what in &extra_failures {
         output::note(format!("unread: {}", output::foreign(what)));
     }
-    for cluster in &recording.clusters {
-        unread += cluster.unread.len();
-        for unseen in &cluster.unread {
-            let what = unseen.what.as_ref().map_or_else(|| "everything".to_owned(), ToString::to_string);
-            let whose = display_name(&cluster.name);
-            let line = format!("unread: {what} of {whose}: {}", unseen.cause.text);
-            output::note(output::foreign(&line));
+    for (name, content) in &world.clusters {
+        let whose = if name == LOCAL { THIS_CLUSTER } else { name };
+        for (resource, list) in &content.lists {
+            let Err(cause) = list else { continue };
+            unread += 1;
+            output::note(output::foreign(&format!("unread: {resource} of {whose}: {}", cause.text)));
         }
     }
-    let all = recording.clusters.len();
+    let all = world.clusters.len();
     output::note(format!(
         "{}: {all} {}; replay with: {replay}",
         args.out.display(),

@@ -8,7 +8,7 @@ use cluster::etcd::{Endpoint, EtcdRequest, EtcdResult};
 use cluster::fleet::{
     Cluster, Fleet, FleetMember, GetQuery, ListQuery, MembersResult, Object, ObjectResult, PageResult, Part,
 };
-use cluster::snapshot::Recording;
+use cluster::world::World;
 use cluster::{Clients, Context, PAGE_LIMIT, Pages, Resource, cause};
 
 use super::log::{List, Log};
@@ -55,11 +55,9 @@ impl Recorder {
     }
 
     /// Returns the snapshot and the failures that it can't contain.
-    pub(super) fn recording(&self) -> (Recording, Vec<String>) {
-        let mut log = std::mem::take(&mut *self.log());
-        let pods = log.pods();
-        let (clusters, extra_failures) = log.clusters();
-        (Recording { time: self.time, clusters, pods }, extra_failures)
+    pub(super) fn world(&self) -> (World, Vec<String>) {
+        let (world, extra_failures) = std::mem::take(&mut *self.log()).into_world();
+        (World { time: Some(self.time), ..world }, extra_failures)
     }
 
     async fn read(&self, of: &Cluster, resource: &Resource, list: &List) {
@@ -84,9 +82,9 @@ impl Recorder {
 
     /// Records the member clusters, which are a List of the control plane, except for contexts.
     fn fleet(&self, fleet: &Fleet, members: &MembersResult) {
-        let (stem, namespace) = match fleet {
-            Fleet::Karmada => ("cluster.karmada.io_v1alpha1_clusters", ""),
-            Fleet::Secrets { namespace } => ("core_v1_secrets", namespace.as_str()),
+        let (resource, namespace) = match fleet {
+            Fleet::Karmada => ("clusters.v1alpha1.cluster.karmada.io", ""),
+            Fleet::Secrets { namespace } => ("secrets.v1", namespace.as_str()),
             Fleet::None | Fleet::Contexts(_) => ("", ""),
         };
         let mut log = self.log();
@@ -94,7 +92,7 @@ impl Recorder {
         for member in members.iter().flat_map(|members| members.iter()) {
             log.is_there(&member.cluster);
         }
-        let Some(resource) = Resource::from_stem(stem) else { return };
+        let Some(resource) = Resource::from_argument(resource) else { return };
         let list = List { namespace: namespace.to_owned(), fields: String::new(), part: Part::Metadata };
         let object = |member: &FleetMember| Object {
             namespace: namespace.to_owned(),
@@ -152,12 +150,12 @@ impl Observer for Recorder {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
     use std::future::ready;
     use std::time::{Duration, Instant};
 
     use admission::{BoxFuture, Cause};
     use cluster::fleet::{LOCAL, Page};
+    use cluster::world::ObjectList;
     use cluster::{Address, EtcdClient, Metadata, MetadataResult, Offline, Reader, etcd};
 
     use super::*;
@@ -211,8 +209,18 @@ mod tests {
         }
     }
 
-    fn names(objects: &[Object]) -> BTreeSet<&str> {
-        objects.iter().map(|object| object.name.as_str()).collect()
+    /// Returns the List of a resource that was recorded completely.
+    fn list<'w>(world: &'w World, cluster: &str, resource: &Resource) -> &'w ObjectList {
+        world.clusters[cluster].lists[resource].as_ref().unwrap()
+    }
+
+    fn names(list: &ObjectList) -> Vec<String> {
+        list.iter().map(|object| object.name).collect()
+    }
+
+    /// Returns the code of a recorded failure.
+    fn failure(world: &World, cluster: &str, resource: &Resource) -> &'static str {
+        world.clusters[cluster].lists[resource].as_ref().unwrap_err().code
     }
 
     fn soon() -> Instant {
@@ -222,7 +230,7 @@ mod tests {
     #[tokio::test]
     async fn records_a_list_completely_or_not_at_all() {
         let recorder = Recorder::over(Clients::reader_only(Arc::new(Fake)));
-        let pods = Resource::from_stem("core_v1_pods").unwrap();
+        let pods = Resource::from_argument("pods.v1").unwrap();
         let query = ListQuery {
             resource: &pods,
             namespace: "shop",
@@ -236,15 +244,17 @@ mod tests {
             recorder.clients().reader.list(&member.cluster, query, soon()).await.unwrap();
         }
         recorder.read_to_the_end().await;
-        let (recording, extra_failures) = recorder.recording();
-        let [here, m1, m2] = &recording.clusters[..] else { panic!("{:?}", recording.clusters) };
-        assert_eq!(names(&here.lists[0].objects), ["m1", "m2"].into());
-        assert_eq!((here.lists[0].names.as_ref(), here.lists[0].namespaces.as_ref()), (None, None));
-        assert_eq!(names(&m1.lists[0].objects), ["a", "b", "c"].into());
-        assert_eq!(m1.lists[0].fields, "status.phase!=Failed");
-        assert_eq!(m1.lists[0].namespaces.clone().unwrap(), ["shop".to_owned()].into());
-        assert!(m2.lists.is_empty() && extra_failures.is_empty(), "half a List looks like a whole one");
-        assert_eq!((m2.unread[0].what.as_ref(), m2.unread[0].cause.code), (Some(&pods), cause::BUSY));
+        let (world, extra_failures) = recorder.world();
+        let clusters = Resource::from_argument("clusters.v1alpha1.cluster.karmada.io").unwrap();
+        let here = list(&world, LOCAL, &clusters);
+        assert_eq!(names(here), ["m1", "m2"]);
+        assert_eq!((here.scope.names.as_ref(), here.scope.namespaces.as_ref()), (None, None));
+        let m1 = list(&world, "m1", &pods);
+        assert_eq!(names(m1), ["a", "b", "c"]);
+        assert_eq!(m1.scope.fields, "status.phase!=Failed");
+        assert_eq!(m1.scope.namespaces.clone().unwrap(), ["shop".to_owned()].into());
+        assert_eq!(failure(&world, "m2", &pods), cause::BUSY, "half a List looks like a whole one");
+        assert!(extra_failures.is_empty());
     }
 
     #[tokio::test]
@@ -271,7 +281,7 @@ mod tests {
             }
         }
         let recorder = Recorder::over(Clients::reader_only(Arc::new(Long(false.into()))));
-        let pods = Resource::from_stem("core_v1_pods").unwrap();
+        let pods = Resource::from_argument("pods.v1").unwrap();
         let query = |limit, from| ListQuery {
             resource: &pods,
             namespace: "shop",
@@ -284,9 +294,9 @@ mod tests {
             drop(recorder.clients().reader.list(&Cluster::Local, query(limit, from), soon()).await);
         }
         recorder.read_to_the_end().await;
-        let (recording, extra_failures) = recorder.recording();
-        assert_eq!(names(&recording.clusters[0].lists[0].objects), ["a", "b"].into());
-        assert!(extra_failures.is_empty() && recording.clusters[0].unread.is_empty(), "{extra_failures:?}");
+        let (world, extra_failures) = recorder.world();
+        assert_eq!(names(list(&world, LOCAL, &pods)), ["a", "b"]);
+        assert!(extra_failures.is_empty(), "{extra_failures:?}");
     }
 
     #[tokio::test]
@@ -300,12 +310,12 @@ mod tests {
         for (of, name) in [(&Cluster::Local, "shop"), (&m1, "shop"), (&m1, "docs")] {
             recorder.clients().reader.get_object(of, look(name), soon()).await.unwrap();
         }
-        let (recording, extra_failures) = recorder.recording();
-        let [here, m1] = &recording.clusters[..] else { panic!("{:?}", recording.clusters) };
-        assert_eq!(here.lists[0].names.clone().unwrap(), ["shop".to_owned()].into());
-        assert!(here.lists[0].objects.is_empty());
+        let (world, extra_failures) = recorder.world();
+        let here = list(&world, LOCAL, &Resource::NAMESPACES);
+        assert_eq!(here.scope.names.clone().unwrap(), ["shop".to_owned()].into());
+        assert_eq!(here.len(), 0);
         assert!(extra_failures.is_empty());
-        assert_eq!(names(&m1.lists[0].objects), ["docs", "shop"].into());
+        assert_eq!(names(list(&world, "m1", &Resource::NAMESPACES)), ["docs", "shop"]);
     }
 
     #[tokio::test]
@@ -332,8 +342,8 @@ mod tests {
         let clients = recorder.clients();
         let asked = clients.reader.get_object(&Cluster::Local, look, soon());
         assert!(tokio::time::timeout(Duration::from_millis(1), asked).await.is_err());
-        let (recording, extra_failures) = recorder.recording();
-        assert_eq!(recording.clusters[0].unread[0].cause.code, cause::TIMEOUT);
+        let (world, extra_failures) = recorder.world();
+        assert_eq!(failure(&world, LOCAL, &Resource::NAMESPACES), cause::TIMEOUT);
         assert!(extra_failures.is_empty());
     }
 
@@ -371,9 +381,9 @@ mod tests {
         let clients = recorder.clients();
         let given_up = clients.etcd.call(&peer, EtcdRequest::Status, soon());
         assert!(tokio::time::timeout(Duration::from_millis(1), given_up).await.is_err());
-        let (recording, _) = recorder.recording();
-        let [pod] = &recording.pods[..] else { panic!("{:?}", recording.pods) };
-        assert_eq!((pod.namespace.as_str(), pod.name.as_str(), pod.uid.as_str()), ("shop", "etcd-0", "u"));
+        let (world, _) = recorder.world();
+        let pod = &world.etcd[&("shop".to_owned(), "etcd-0".to_owned())];
+        assert_eq!(pod.uid, "u");
         assert_eq!(pod.answers[&EtcdRequest::Read], Ok(etcd::EtcdResponse::Read(etcd::Read::Served)));
         assert_eq!(pod.answers[&EtcdRequest::Status].as_ref().unwrap_err().code, cause::TIMEOUT);
     }
@@ -406,8 +416,9 @@ mod tests {
                     .await,
             );
         }
-        let (recording, extra_failures) = recorder.recording();
-        assert_eq!(recording.clusters[0].lists[0].names.clone().unwrap(), ["shop".to_owned()].into());
+        let (world, extra_failures) = recorder.world();
+        let here = list(&world, LOCAL, &Resource::NAMESPACES);
+        assert_eq!(here.scope.names.clone().unwrap(), ["shop".to_owned()].into());
         assert_eq!(extra_failures, ["part of namespaces of this cluster: later"]);
     }
 }

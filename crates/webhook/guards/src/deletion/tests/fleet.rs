@@ -196,14 +196,14 @@ async fn reads_no_member_if_the_local_cluster_does_not_answer() {
 #[tokio::test(start_paused = true)]
 async fn does_not_retry_missing_capacity_in_a_snapshot() {
     let directory = tempfile::tempdir().unwrap();
-    let index = "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters:\n  - name: here\n  - name: m1\n    \
+    let index = "version: 2\ntime: 2026-11-21T10:00:00Z\nclusters:\n  - name: here\n  - name: m1\n    \
                  unread: [{what: '*', cause: overloaded, text: no room}]\n";
     std::fs::write(directory.path().join("snapshot.yaml"), index).unwrap();
     std::fs::create_dir(directory.path().join("here")).unwrap();
     let clusters = r#"{"kind":"ClusterList","apiVersion":"cluster.karmada.io/v1alpha1","items":[{"metadata":{"name":"m1"}}]}"#;
-    std::fs::write(directory.path().join("here/cluster.karmada.io_v1alpha1_clusters.json"), clusters)
+    std::fs::write(directory.path().join("here/clusters.v1alpha1.cluster.karmada.io.json"), clusters)
         .unwrap();
-    let clients = Clients::snapshot(cluster::snapshot::Snapshot::open(directory.path()).unwrap());
+    let clients = Clients::world(cluster::snapshot::open(directory.path()).unwrap());
     let config = config(KARMADA);
     let reader = FactsReader { clients: &clients, config: &config, progress: &|_| {} };
     let start = tokio::time::Instant::now();

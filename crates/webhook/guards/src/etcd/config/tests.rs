@@ -106,8 +106,8 @@ fn reads_the_kind_of_the_owner() {
     };
     let owner = of("{apiVersion: etcd.example.org/v1beta2, kind: EtcdCluster}").unwrap();
     assert_eq!(
-        (owner.kind.as_str(), owner.resource.stem().as_str()),
-        ("EtcdCluster", "etcd.example.org_v1beta2_etcdclusters")
+        (owner.kind.as_str(), owner.resource.argument().as_str()),
+        ("EtcdCluster", "etcdclusters.v1beta2.etcd.example.org")
     );
     let owner = of("{apiVersion: a.b/v1, kind: Etcd, resource: etcdes}").unwrap();
     assert_eq!(&*owner.resource.plural, "etcdes");
