@@ -6,7 +6,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help test unit e2e soak cluster cluster-down parity bench bench-deps bench-build bench-instructions fuzz mutate lint lint-language cargo-deny advisories fmt docs dist dist-check clean prepare demo reference
+.PHONY: help test unit e2e soak cluster cluster-down parity bench bench-deps fuzz mutate lint lint-language cargo-deny advisories fmt docs dist dist-check clean prepare demo reference
 
 CARGO_DENY := 0.20.2
 CARGO_MUTANTS := 27.1.0
@@ -57,15 +57,6 @@ bench-deps: ## Build the programs that `make bench` measures and compares with: 
 
 bench: bench-deps ## Speed and memory, each as a ratio to a peer or a limit of the same run; PART=name measures one part
 	cargo run -q --profile dist -p durward-bench -- $(PART)
-
-bench-build: ## Times of builds and of the first test after a change (about half an hour, on an idle machine)
-	cargo run -q --profile dist -p durward-bench -- build
-	cargo run -q --profile dist -p durward-bench -- page
-
-bench-instructions: ## Count instructions, and fail if a step needs 5 % more than in bench/baseline.json; UPDATE=update writes the file
-	@command -v valgrind >/dev/null || { echo "bench: installing valgrind with apt"; apt-get update -qq && apt-get install -y -qq --no-install-recommends valgrind >/dev/null; }
-	cargo build --release -p durward-bench
-	cargo run -q --release -p durward-bench -- instructions $(UPDATE)
 
 fuzz: ## All fuzz targets, FUZZ_SECONDS each; TARGET=name runs one (also needs nightly Rust)
 	@cargo +$(NIGHTLY) --version >/dev/null 2>&1 || { echo "fuzz: no nightly toolchain: rustup toolchain install $(NIGHTLY)"; exit 1; }
