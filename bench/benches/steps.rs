@@ -38,7 +38,7 @@ fn read(bencher: Bencher<'_, '_>, variables: usize) {
     let (body, fields) = (update(variables), Fields::new(&FIELDS));
     bencher.counter(BytesCount::new(body.len())).bench(|| {
         let review = decode(&body, &fields).unwrap();
-        review.request.object.as_ref().unwrap().field(0_usize).unwrap().get().len()
+        review.request.object.as_ref().unwrap().field(1_usize).unwrap().get().len()
     });
 }
 
