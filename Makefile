@@ -6,9 +6,10 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help test unit e2e soak cluster cluster-down parity bench bench-deps bench-build bench-instructions fuzz mutate lint lint-language cargo-deny advisories fmt docs dist dist-check clean prepare demo reference
+.PHONY: help test unit e2e soak cluster cluster-down parity bench bench-deps fuzz mutate lint lint-language cargo-deny advisories fmt docs dist dist-check clean prepare demo reference
 
 CARGO_DENY := 0.20.2
+CARGO_MUTANTS := 27.1.0
 MDBOOK := 0.5.4
 FUZZ_SECONDS ?= 60
 NIGHTLY ?= nightly
@@ -57,15 +58,6 @@ bench-deps: ## Build the programs that `make bench` measures and compares with: 
 bench: bench-deps ## Speed and memory, each as a ratio to a peer or a limit of the same run; PART=name measures one part
 	cargo run -q --profile dist -p durward-bench -- $(PART)
 
-bench-build: ## Times of builds and of the first test after a change (about half an hour, on an idle machine)
-	cargo run -q --profile dist -p durward-bench -- build
-	cargo run -q --profile dist -p durward-bench -- page
-
-bench-instructions: ## Count instructions, and fail if a step needs 5 % more than in bench/baseline.json; UPDATE=update writes the file
-	@command -v valgrind >/dev/null || { echo "bench: installing valgrind with apt"; apt-get update -qq && apt-get install -y -qq --no-install-recommends valgrind >/dev/null; }
-	cargo build --release -p durward-bench
-	cargo run -q --release -p durward-bench -- instructions $(UPDATE)
-
 fuzz: ## All fuzz targets, FUZZ_SECONDS each; TARGET=name runs one (also needs nightly Rust)
 	@cargo +$(NIGHTLY) --version >/dev/null 2>&1 || { echo "fuzz: no nightly toolchain: rustup toolchain install $(NIGHTLY)"; exit 1; }
 	@command -v cargo-fuzz >/dev/null || { echo "fuzz: installing cargo-fuzz"; cargo install cargo-fuzz --locked; }
@@ -79,22 +71,19 @@ fuzz: ## All fuzz targets, FUZZ_SECONDS each; TARGET=name runs one (also needs n
 	  cargo +$(NIGHTLY) fuzz run $$target -s none fuzz/corpus/$$target $$seeds -- $$options -max_total_time=$(FUZZ_SECONDS); \
 	done
 
-mutate: ## Apply small bugs (mutants/) one by one; a test must fail for each. MUTANT=text selects by name
-	@cargo run -q -p durward-lint --bin durward-mutate -- $(if $(MUTANT),--only "$(MUTANT)") mutants/*.txt
+mutate: ## Change the code of decisions in small ways (.cargo/mutants.toml); a test must fail for each. FILE=path takes one file
+	@cargo mutants --version 2>/dev/null | grep -q ' $(CARGO_MUTANTS)$$' || { echo "make: installing cargo-mutants $(CARGO_MUTANTS) (about two minutes, once)"; CARGO_PROFILE_DEV_DEBUG=0 cargo install cargo-mutants --debug --locked --version $(CARGO_MUTANTS); }
+	cargo mutants --in-place $(FILE:%=--file %)
 
-lint: lint-language cargo-deny ## Formatting, clippy, rustdoc, language, links between pages, texts that modules read, circles of imports, dependency rules, workflows
+lint: lint-language cargo-deny ## Formatting, clippy, rustdoc, language, links between pages, dependency rules, workflows
 	cargo fmt --all --check
-	cargo run -q -p durward-lint --bin durward-links
-	cargo run -q -p durward-lint --bin durward-texts
-	cargo run -q -p durward-lint --bin durward-circles
-	cargo run -q -p durward-lint --bin durward-mutate -- --check mutants/*.txt crates/evaluator/policy/parity/mutants.txt
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc -q --workspace --no-deps
 	cargo deny check bans licenses sources
 	go -C lint/actionlint tool actionlint -shellcheck= -pyflakes= $(wildcard $(CURDIR)/.github/workflows/*)
 
-lint-language: ## Language of comments, texts and pages; ONLY=DIR lists the findings of one directory
-	@cargo run -q -p durward-lint -- $(ONLY:%=--list --only %)
+lint-language: ## Language of comments, texts and pages, and links between pages; ONLY=DIR lists the findings of one directory
+	@cargo run -q -p durward-lint -- $(ONLY)
 
 advisories: cargo-deny ## Known vulnerabilities of the dependencies (needs the internet)
 	cargo deny check advisories

@@ -1,4 +1,4 @@
-//! Figures: samples of Durward and of a peer, one for each round, their ratio, and its limit.
+//! Figures: samples of Durward and of a peer, one for each round, their ratio, and its limit; and the points of the plot.
 //!
 //! The samples of a round are taken one after another, so a ratio compares times of the same state of the machine. The table shows
 //! the median of the ratios, and the lowest and the highest one.
@@ -30,7 +30,7 @@ impl Samples {
     }
 
     pub(crate) fn push_time(&mut self, time: Duration) {
-        self.push(time.as_secs_f64());
+        self.0.push(time.as_secs_f64());
     }
 
     /// Returns these samples divided by a number.
@@ -127,15 +127,13 @@ pub(crate) struct Row {
     pub(crate) durward: Samples,
     /// The name of the peer, and its samples.
     pub(crate) peer: Option<(String, Samples)>,
-    /// Whether the peer does only the part of the work that can't be left out, so that it always is the better one.
-    pub(crate) is_bound: bool,
     pub(crate) limit: Option<Limit>,
 }
 
 impl Row {
     /// Returns a figure without a peer.
     pub(crate) fn new(name: impl Into<String>, unit: Unit, durward: Samples) -> Self {
-        Self { name: name.into(), unit, durward, peer: None, is_bound: false, limit: None }
+        Self { name: name.into(), unit, durward, peer: None, limit: None }
     }
 
     /// Returns a figure with a unit of seconds.
@@ -150,11 +148,6 @@ impl Row {
 
     pub(crate) fn against(self, name: &str, samples: Samples) -> Self {
         Self { peer: Some((name.to_owned(), samples)), ..self }
-    }
-
-    /// Adds a peer that does only the part of the work that can't be left out.
-    pub(crate) fn limited_by(self, name: &str, samples: Samples) -> Self {
-        Self { is_bound: true, ..self.against(name, samples) }
     }
 
     pub(crate) fn limit(self, limit: Limit) -> Self {
@@ -197,10 +190,7 @@ impl Row {
         } else {
             spread(&self.durward, &|value| self.unit.show(value))
         };
-        let mut ratio = self.ratios().map(|ratios| spread(&ratios, &digits)).unwrap_or_default();
-        if !self.is_bound && peer.is_some_and(|(_, samples)| samples.median() < self.durward.median()) {
-            ratio.push_str(", the peer is better");
-        }
+        let ratio = self.ratios().map(|ratios| spread(&ratios, &digits)).unwrap_or_default();
         [
             self.name.clone(),
             durward,
@@ -221,63 +211,14 @@ impl Row {
     }
 }
 
-/// A measured curve: points of several lines.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// The points of a plot: several lines, and the samples of each at the same values of x.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Curve {
-    /// The name of the files of its plot.
-    pub(crate) id: String,
     pub(crate) title: String,
-    /// The label of the x axis, with its unit.
+    /// The labels of the axes.
     pub(crate) x: String,
-    /// The label of the y axis, and the unit of its values.
     pub(crate) y: String,
-    pub(crate) unit: Unit,
-    pub(crate) lines: Vec<Line>,
-}
-
-/// A line of a curve.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Line {
-    pub(crate) name: String,
-    pub(crate) points: Vec<(f64, Samples)>,
-}
-
-impl Curve {
-    pub(crate) fn new(id: &str, title: &str, x: &str, (y, unit): (&str, Unit), lines: &[&str]) -> Self {
-        let lines = lines.iter().map(|name| Line { name: (*name).to_owned(), points: Vec::new() });
-        Self {
-            id: id.to_owned(),
-            title: title.to_owned(),
-            x: x.to_owned(),
-            y: y.to_owned(),
-            unit,
-            lines: lines.collect(),
-        }
-    }
-
-    /// Adds a sample to a line.
-    pub(crate) fn add(&mut self, line: &str, x: f64, sample: f64) {
-        let Some(line) = self.lines.iter_mut().find(|known| known.name == line) else { return };
-        match line.points.iter_mut().find(|(known, _)| known.total_cmp(&x).is_eq()) {
-            Some((_, samples)) => samples.push(sample),
-            None => line.points.push((x, Samples::one(sample))),
-        }
-    }
-
-    /// Returns the median of a line at the point with the largest x, and that x.
-    pub(crate) fn last(&self, line: &str) -> Option<(f64, f64)> {
-        let line = self.lines.iter().find(|known| known.name == line)?;
-        line.points.last().map(|(x, samples)| (*x, samples.median()))
-    }
-
-    /// Returns all values of x in order.
-    pub(crate) fn xs(&self) -> Vec<f64> {
-        let mut xs: Vec<f64> =
-            self.lines.iter().flat_map(|line| line.points.iter().map(|(x, _)| *x)).collect();
-        xs.sort_unstable_by(f64::total_cmp);
-        xs.dedup();
-        xs
-    }
+    pub(crate) lines: Vec<(String, Vec<(f64, Samples)>)>,
 }
 
 #[cfg(test)]
@@ -296,24 +237,8 @@ mod tests {
         let one = row(&[1.0, 2.0, 9.0], &[1.0, 1.0, 3.0], Limit::RatioAtMost(1.9));
         assert_eq!(one.ratios().map(|ratios| ratios.median()), Some(2.0));
         assert!(!one.is_within());
-        assert_eq!(one.cells()[3], "2 (1 to 3), the peer is better");
+        assert_eq!(one.cells()[3], "2 (1 to 3)");
         assert!(one.cells()[4].contains("missed"));
-    }
-
-    #[test]
-    fn times_as_fast_is_the_peer_over_durward() {
-        let one = row(&[1.0], &[300.0], Limit::TimesAtLeast(150.0));
-        assert!(one.is_within());
-        assert_eq!(one.cells()[3], "300");
-        assert!(!row(&[1.0], &[100.0], Limit::TimesAtLeast(150.0)).is_within());
-    }
-
-    #[test]
-    fn the_table_says_where_a_peer_is_better() {
-        let one = Row::seconds("a", Samples(vec![2.0]));
-        assert_eq!(one.clone().against("Go", Samples(vec![1.0])).cells()[3], "2, the peer is better");
-        assert_eq!(one.clone().limited_by("echo", Samples(vec![1.0])).cells()[3], "2");
-        assert_eq!(one.against("Go", Samples(vec![4.0])).cells()[3], "0.50");
     }
 
     #[test]
@@ -329,16 +254,5 @@ mod tests {
         assert_eq!(Unit::Seconds.show(0.6543), "654 ms");
         assert_eq!(Unit::Bytes.show(15.2 * MIB), "15.2 MiB");
         assert_eq!(Unit::Count.show(910.0), "910");
-    }
-
-    #[test]
-    fn a_curve_collects_the_samples_of_a_point() {
-        let mut curve = Curve::new("size", "Size", "bytes", ("CPU", Unit::Seconds), &["Durward", "echo"]);
-        for sample in [1.0, 3.0, 2.0] {
-            curve.add("Durward", 10.0, sample);
-        }
-        curve.add("echo", 5.0, 1.0);
-        assert_eq!(curve.last("Durward"), Some((10.0, 2.0)));
-        assert_eq!(curve.xs(), [5.0, 10.0]);
     }
 }

@@ -1,4 +1,4 @@
-//! CPU time, memory and sleeps of a process, as the kernel counts them.
+//! CPU time and memory of a process, as the kernel counts them.
 
 use std::fs;
 use std::time::Duration;
@@ -13,17 +13,6 @@ pub(crate) fn cpu(process: &str) -> Result<Duration> {
         total += text.split_whitespace().next().ok_or("an empty schedstat")?.parse::<u64>()?;
     }
     Ok(Duration::from_nanos(total))
-}
-
-/// Returns how often threads of a process went to sleep.
-pub(crate) fn sleeps(process: &str) -> Result<u64> {
-    let mut total = 0;
-    for task in fs::read_dir(format!("/proc/{process}/task"))? {
-        let text = fs::read_to_string(task?.path().join("status"))?;
-        let count = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-        total += count.ok_or("no voluntary_ctxt_switches")?.trim().parse::<u64>()?;
-    }
-    Ok(total)
 }
 
 /// Returns the resident memory in bytes.

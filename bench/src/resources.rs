@@ -1,80 +1,62 @@
-//! The guard of policies: CPU of a review, relative to the evaluation of its policy plus the echo; many policies of which few can match,
-//! relative to these few; memory and CPU against the number of policies.
+//! The guard of policies: CPU of a review, relative to the echo; many policies of which few can match, relative to these few; and the
+//! memory of many policies.
 
 use std::fmt::Write as _;
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use policy::facts::Facts;
-use policy::release::{NEWEST, Release};
-use policy::request::{GroupVersion, Request};
-use policy::set::Builder;
-use policy::value::{Arena, read_json};
 use serde_json::json;
 
-use crate::figures::{Curve, Limit, MIB, Row, Samples, Unit};
+use crate::figures::{Limit, MIB, Row, Samples};
 use crate::report::Report;
-use crate::server::{answer, cost};
+use crate::server::{ECHO, answer, cpu};
 use crate::servers::{Folder, Guards, Server};
-use crate::{Result, answers, reviews, rounds, scaled};
+use crate::{Result, answers, reviews, rounds};
 
-/// Limit of the CPU of a review, relative to the evaluation by the engine of `durward check` plus the echo.
-const REVIEW_LIMIT: f64 = 1.5;
 /// Limit of the CPU of a review with many policies, relative to those that can match.
 const MANY_LIMIT: f64 = 1.2;
 const MEMORY_LIMIT: f64 = 40.0 * MIB;
 const MATCHING: usize = 3;
 const MANY: usize = 200;
 const CONNECTIONS: usize = 8;
-const REQUESTS: usize = 40_000;
-const EVALUATIONS: usize = 20_000;
-/// Numbers of policies on the curves.
-const CAN_MATCH: [usize; 5] = [1, 3, 10, 30, 100];
-const CAN_NOT_MATCH: [usize; 4] = [3, 50, 200, 600];
+const REQUESTS: usize = 20_000;
 
 /// The policy of the example.
 const EXAMPLE: &str = include_str!("../../examples/kubernetesclusters/policy.yaml");
 
 /// Measures the guard.
 pub(crate) fn measure(folder: &Folder, report: &mut Report) -> Result<()> {
-    example(folder, report)?;
-    numbers(folder, report)
-}
-
-fn example(folder: &Folder, report: &mut Report) -> Result<()> {
     let body = reviews::cluster();
     fs::write(folder.file("policies.yaml"), EXAMPLE)?;
     let server = Server::durward(folder, Guards::Policies)?;
     answers::expect_plain(&body, &answer(&server, folder, server.path, &body)?)?;
     drop(server);
-    let [mut durward, mut least] = [const { Samples::NONE }; 2];
+    let [mut durward, mut echo] = [const { Samples::NONE }; 2];
     for _ in 0..rounds() {
-        let echo = cpu(&Server::echo(folder)?, folder, &body)?;
-        least.push_time(echo + evaluate()?);
-        durward.push_time(cpu(&Server::durward(folder, Guards::Policies)?, folder, &body)?);
+        echo.push_time(review(&Server::echo(folder)?, folder, &body)?);
+        durward.push_time(review(&Server::durward(folder, Guards::Policies)?, folder, &body)?);
     }
     let pod = reviews::opted_in_pod();
     let [mut few, mut many, mut memory] = [const { Samples::NONE }; 3];
     for _ in 0..rounds() {
         fs::write(folder.file("policies.yaml"), policies(MATCHING, 0))?;
-        few.push_time(cpu(&Server::durward(folder, Guards::Policies)?, folder, &pod)?);
+        few.push_time(review(&Server::durward(folder, Guards::Policies)?, folder, &pod)?);
         fs::write(folder.file("policies.yaml"), policies(MATCHING, MANY - MATCHING))?;
         let server = Server::durward(folder, Guards::Policies)?;
-        many.push_time(cpu(&server, folder, &pod)?);
+        many.push_time(review(&server, folder, &pod)?);
         memory.push(server.resident()?);
     }
     report.section(
         "The guard resources",
-        "The first row has the policy of the examples. Its peer is the CPU of the echo plus the time of the evaluation by the engine of \
-         `durward check`. The other rows have generated policies with three validations and a variable.",
+        "The first row has the policy of the examples. The other rows have generated policies with three validations and a variable.",
     );
     let row = Row::seconds(
         format!("custom resource of {} B with the policy of the examples: CPU", body.len()),
         durward,
     );
-    report.row(row.limited_by("echo and evaluation", least).limit(Limit::RatioAtMost(REVIEW_LIMIT)));
+    report.row(row.against(ECHO, echo));
     let row = Row::seconds(format!("pod with {MANY} policies, {MATCHING} of which can match: CPU"), many);
-    report.row(row.limited_by("only these 3", few).limit(Limit::RatioAtMost(MANY_LIMIT)));
+    report.row(row.against("only these 3", few).limit(Limit::RatioAtMost(MANY_LIMIT)));
     report.row(
         Row::bytes(format!("memory with {MANY} policies, after the reviews"), memory)
             .limit(Limit::AtMost(MEMORY_LIMIT)),
@@ -82,86 +64,8 @@ fn example(folder: &Folder, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Measures against the number of policies.
-fn numbers(folder: &Folder, report: &mut Report) -> Result<()> {
-    const DURWARD: &str = "Durward";
-    let new = |id, title, x, y, unit| Curve::new(id, title, x, (y, unit), &[DURWARD]);
-    let mut matching = new(
-        "policies-cpu",
-        "CPU of a review by policies that can match",
-        "policies that can match",
-        "CPU of a review",
-        Unit::Seconds,
-    );
-    let mut others = new(
-        "policies-others-cpu",
-        "CPU of a review by policies that can't match",
-        "policies; 3 can match",
-        "CPU of a review",
-        Unit::Seconds,
-    );
-    let mut memory =
-        new("policies-memory", "Memory by policies", "policies; 3 can match", "resident memory", Unit::Bytes);
-    let pod = reviews::opted_in_pod();
-    for _ in 0..rounds() {
-        for count in CAN_MATCH {
-            fs::write(folder.file("policies.yaml"), policies(count, 0))?;
-            let server = Server::durward(folder, Guards::Policies)?;
-            let cost = cost(&server, folder, &server.request(&pod), CONNECTIONS, REQUESTS / (4 + count))?;
-            matching.add(DURWARD, count as f64, cost.cpu.as_secs_f64());
-        }
-        for count in CAN_NOT_MATCH {
-            fs::write(folder.file("policies.yaml"), policies(MATCHING, count - MATCHING))?;
-            let server = Server::durward(folder, Guards::Policies)?;
-            let cost = cost(&server, folder, &server.request(&pod), CONNECTIONS, REQUESTS / 8)?;
-            others.add(DURWARD, count as f64, cost.cpu.as_secs_f64());
-            memory.add(DURWARD, count as f64, server.resident()?);
-        }
-    }
-    report
-        .section("Number of policies", "The generated policies of the guard resources, and a pod of 2.3 kB.");
-    for curve in [matching, others, memory] {
-        report.curve(curve);
-    }
-    Ok(())
-}
-
-fn cpu(server: &Server, folder: &Folder, body: &[u8]) -> Result<Duration> {
-    Ok(cost(server, folder, &server.request(body), CONNECTIONS, REQUESTS / 2)?.cpu)
-}
-
-/// Time from the text of the object to the verdict, by the engine of `durward check`.
-fn evaluate() -> Result<Duration> {
-    let arena = Arena::new();
-    let mut builder = Builder::new(Release::for_new(NEWEST));
-    for document in policy::document::read(EXAMPLE, &arena)? {
-        builder.add("example", document.value());
-    }
-    let set = builder.finish().map_err(|errors| format!("the policies are refused: {errors:?}"))?;
-    let (text, facts) = (reviews::cluster_object().to_string(), Facts::default());
-    let mut arena = Arena::new();
-    let count = scaled(EVALUATIONS);
-    let start = Instant::now();
-    for _ in 0..count {
-        {
-            let of = |name| GroupVersion { group: "ecs.yun.com", version: "v1", name };
-            let request = Request {
-                operation: "CREATE",
-                kind: of("KubernetesCluster"),
-                resource: of("kubernetesclusters"),
-                name: "test-cluster",
-                namespace: "shop",
-                object: read_json(&text, &arena)?,
-                ..Request::default()
-            };
-            let evaluation = set.evaluate_partly(&request, &facts, &arena, &|| true);
-            if evaluation.decisions.is_denied() || evaluation.decisions.evaluated.is_empty() {
-                return Err(format!("the policy has another verdict: {evaluation:?}").into());
-            }
-        }
-        arena.reset();
-    }
-    Ok(start.elapsed() / u32::try_from(count)?)
+fn review(server: &Server, folder: &Folder, body: &[u8]) -> Result<Duration> {
+    cpu(server, folder, &server.request(body), CONNECTIONS, REQUESTS)
 }
 
 /// Returns policies that match pods, and others for other resources.

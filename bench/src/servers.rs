@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use rustls::ClientConfig;
 
 use crate::load::{Load, request, trusting};
 use crate::peers::Peer;
-use crate::{Result, SERVER_CORE, kernel};
+use crate::{Result, SERVER_CORE, kernel, pinned};
 
 /// Certificate, configuration and snapshot for the servers. Removed at the end.
 pub(crate) struct Folder(PathBuf);
@@ -113,7 +113,7 @@ impl Server {
     /// Starts the echo: this program with another argument.
     pub(crate) fn echo(folder: &Folder) -> Result<Self> {
         let begun = Instant::now();
-        let mut child = pinned(&std::env::current_exe()?)
+        let mut child = pinned(SERVER_CORE, &std::env::current_exe()?)
             .arg("echo")
             .args([folder.certificate(), folder.file("tls.key")])
             .stdout(Stdio::piped())
@@ -128,7 +128,7 @@ impl Server {
     pub(crate) fn controller_runtime(folder: &Folder) -> Result<Self> {
         let address = free_port()?;
         let begun = Instant::now();
-        let child = pinned(&Peer::ControllerRuntime.program()?)
+        let child = pinned(SERVER_CORE, &Peer::ControllerRuntime.program()?)
             .args(["-port", &address.port().to_string(), "-cert-dir"])
             .arg(&folder.0)
             .stdout(Stdio::null())
@@ -142,24 +142,14 @@ impl Server {
 
     /// Starts Durward with a snapshot on disk.
     pub(crate) fn durward(folder: &Folder, guards: Guards) -> Result<Self> {
-        Self::serve(folder, guards, "--snapshot", &folder.file("snapshot"))
-    }
-
-    /// Starts Durward with the LXCFS guard, which watches the namespaces of the API server in the kubeconfig.
-    pub(crate) fn watching(folder: &Folder, kubeconfig: &Path) -> Result<Self> {
-        Self::serve(folder, Guards::Lxcfs, "--kubeconfig", kubeconfig)
-    }
-
-    fn serve(folder: &Folder, guards: Guards, source: &str, path: &Path) -> Result<Self> {
         let [listen, admin] = [free_port()?, free_port()?];
         let log = folder.file("durward.log");
         let begun = Instant::now();
-        let child = pinned(&binary()?)
-            .arg("serve")
-            .arg("--config")
+        let child = pinned(SERVER_CORE, &binary()?)
+            .args(["serve", "--config"])
             .arg(folder.file(guards.file()))
-            .arg(source)
-            .arg(path)
+            .arg("--snapshot")
+            .arg(folder.file("snapshot"))
             .args(["--bind-address", &listen.to_string()])
             .args(["--metrics-bind-address", &admin.to_string()])
             .stdout(Stdio::null())
@@ -167,12 +157,7 @@ impl Server {
             .spawn()?;
         let route = if guards == Guards::Policies { "/resources?timeout=5s" } else { "/lxcfs?timeout=5s" };
         let mut server = Self { child, address: listen, path: route, started: Duration::ZERO };
-        // A server that watches an API server is ready once it has listed the namespaces, which `watch` measures.
-        server.started = if source == "--snapshot" {
-            wait(begun, || is_ready(admin), &log)?
-        } else {
-            wait(begun, || TcpStream::connect(listen).is_ok(), &log)?
-        };
+        server.started = wait(begun, || is_ready(admin), &log)?;
         Ok(server)
     }
 
@@ -196,19 +181,9 @@ impl Server {
         kernel::cpu(&self.child.id().to_string())
     }
 
-    /// Returns how often threads went to sleep.
-    pub(crate) fn sleeps(&self) -> Result<u64> {
-        kernel::sleeps(&self.child.id().to_string())
-    }
-
     /// Returns the resident memory in bytes.
     pub(crate) fn resident(&self) -> Result<f64> {
         kernel::resident(&self.child.id().to_string())
-    }
-
-    /// Returns the peak resident memory in bytes.
-    pub(crate) fn peak(&self) -> Result<f64> {
-        kernel::peak(&self.child.id().to_string())
     }
 }
 
@@ -218,13 +193,6 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// Returns a command on the core of measured processes.
-pub(crate) fn pinned(program: &Path) -> Command {
-    let mut command = Command::new("taskset");
-    command.args(["-c", SERVER_CORE]).arg(program);
-    command
 }
 
 /// Polls until the server is ready, and returns the time since `begun`. It does not sleep, because that would be measured too.

@@ -216,7 +216,6 @@ impl Binary {
 
     /// Returns its path. Builds it first if it is not in the cache, which can take minutes.
     pub fn path(self, supervisor: &Arc<Supervisor>) -> Result<PathBuf> {
-        crate::parts::record_use(self);
         if let Some(path) = self.cached()? {
             return Ok(path);
         }
@@ -374,7 +373,7 @@ fn go_version() -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Returns the directory that outlives runs, with binaries, images, journals and the logs of runs that did not pass.
+/// Returns the directory that outlives runs, with binaries, images and the logs of runs that did not pass.
 pub fn cache() -> Result<PathBuf> {
     let from =
         |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);

@@ -221,7 +221,7 @@ impl TestContext {
         self.etcd.get(|| Etcd::start(&supervisor, &Location::Host).map(Arc::new)).cloned()
     }
 
-    /// Leases an address of this host that the API server accepts in an `EndpointSlice`.
+    /// Returns an address of this host that the API server accepts in an `EndpointSlice`.
     pub fn address(&self) -> Result<Ipv4Addr> {
         self.supervisor()?.address()
     }

@@ -1,17 +1,16 @@
 //! `make cluster` and `make cluster-down`: the one-node cluster for a person instead of for cases.
 //!
-//! It is a run like any other, but the process in place of the tests only waits. The owner of that run, here the
-//! *holder*, has a session of its own and outlives the shell. `down` ends the holder, and the run's first process then
-//! cleans up.
+//! It is a run like any other, but the process in place of the tests only waits. The program that starts this run, the *holder*,
+//! has a session of its own and outlives the shell. `down` makes a file in the run's work directory. Then the process that waits
+//! ends, and the run cleans up. Killing the holder has the same effect.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
-use rustix::process::Signal;
+use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::binaries::{Binary, cache};
@@ -19,11 +18,14 @@ use crate::console::print;
 use crate::context::TestContext;
 use crate::image::Image;
 use crate::node::Sandbox;
-use crate::supervisor::identity::{Identity, await_end};
-use crate::supervisor::{isolate, journal};
+use crate::supervisor::{isolate, run, traces};
+use crate::wait::{Poll, eventually};
 
 /// The time to kill all processes and to remove cgroups and directories.
 const ENDED_WITHIN: Duration = Duration::from_secs(120);
+
+/// The file in the work directory that ends the cluster.
+const STOP: &str = "stop";
 
 /// The environment variable that starts the node without its LXCFS if it is `no`.
 const LXCFS: &str = "LXCFS";
@@ -31,14 +33,13 @@ const LXCFS: &str = "LXCFS";
 /// The file of [`LocalCluster`].
 const FILE: &str = "cluster.json";
 
-/// A cluster that is up.
+/// A cluster that is up. The holder and the work directory end with it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct LocalCluster {
-    holder: Identity,
-    supervisor: Identity,
-    kubeconfig: PathBuf,
-    /// The names of what it has on this host.
-    names: Vec<String>,
+    holder: u32,
+    run: String,
+    work: PathBuf,
+    pid_namespace: String,
     message: String,
 }
 
@@ -76,9 +77,11 @@ pub fn main() -> ExitCode {
 /// Starts a holder and returns when the cluster is up. If it is up already, prints the same message again.
 fn up(directory: &Path) -> Result<()> {
     // Two at once get the same cluster.
-    let _lock = lock(directory, "lock", std::process::id())?;
+    let _lock = lock(directory)?;
+    // If the cluster was killed, nothing of it is left then.
+    run::sweep()?;
     if let Some(cluster) = LocalCluster::read(directory)
-        && cluster.holder.is_alive()
+        && cluster.work.exists()
     {
         return write_stdout(&cluster.message);
     }
@@ -105,64 +108,46 @@ fn up(directory: &Path) -> Result<()> {
         let _ = copy.join();
         bail!("the cluster is not up");
     }
-    let cluster = LocalCluster::read(directory).context("the holder has not written what it started")?;
+    let mut cluster: LocalCluster = serde_json::from_str(&line).context("the holder printed no cluster")?;
+    cluster.holder = holder.id();
+    crate::certificates::write(directory, FILE, &serde_json::to_string_pretty(&cluster)?)?;
     write_stdout(&cluster.message)
 }
 
 /// Ends the cluster and returns when nothing of it is left.
 fn down(directory: &Path) -> Result<()> {
-    let _lock = lock(directory, "lock", std::process::id())?;
-    let cluster = LocalCluster::read(directory);
+    let _lock = lock(directory)?;
+    run::sweep()?;
+    let cluster = LocalCluster::read(directory).filter(|cluster| cluster.work.exists());
     if let Some(cluster) = &cluster {
-        end(cluster.holder, cluster.supervisor, ENDED_WITHIN)?;
+        File::create(cluster.work.join(STOP)).context("cannot stop the cluster")?;
+        let what = format!("the end of the cluster; to kill it: kill -9 {}", cluster.holder);
+        eventually(what, ENDED_WITHIN, || {
+            let is_left = cluster.work.exists();
+            Ok(if is_left { Poll::Pending("its processes end".to_owned()) } else { Poll::Ready(()) })
+        })?;
     }
-    // If the supervisor was killed.
-    journal::sweep(&cache()?)?;
-    LocalCluster::remove(directory);
+    for name in [FILE, "kubeconfig"] {
+        let _ = std::fs::remove_file(directory.join(name));
+    }
     write_stdout(if cluster.is_some() { "The cluster is gone.\n" } else { "No cluster is up.\n" })
 }
 
-/// Ends the holder; its run's first process then cleans up. Kills what has not ended in time, the holder first.
-fn end(holder: Identity, supervisor: Identity, within: Duration) -> Result<()> {
-    let both = [holder, supervisor];
-    holder.signal(Signal::TERM);
-    // A stopped process gets its signals when it continues.
-    for process in both {
-        process.signal(Signal::CONT);
+/// Starts the cluster, reports it by a line on standard output, and waits for the end.
+fn hold(directory: &Path) -> Result<()> {
+    let context = TestContext::new()?;
+    let cluster = start(&context, directory)?;
+    context.finish(true)?;
+    // If `up` was interrupted, this fails, and the cluster ends.
+    write_stdout(&format!("{}\n", serde_json::to_string(&cluster)?))?;
+    while !cluster.work.join(STOP).exists() {
+        std::thread::sleep(Duration::from_millis(200));
     }
-    let mut left = await_end(&both, within);
-    for (name, process) in [("holder", holder), ("supervisor", supervisor)] {
-        if process.is_alive() {
-            print(format_args!(
-                "the {name} of the cluster, process {}, has not ended within {within:?}: it is killed",
-                process.pid
-            ));
-            process.signal(Signal::KILL);
-            left = await_end(&both, within);
-        }
-    }
-    let left: Vec<_> = left.iter().map(|process| process.pid).collect();
-    ensure!(left.is_empty(), "SIGKILL does not end the processes {left:?}: see `cat /proc/PID/stack`");
     Ok(())
 }
 
-/// Starts the cluster, reports it by a line on standard output, and waits to be killed.
-fn hold(directory: &Path) -> Result<()> {
-    let context = TestContext::new()?;
-    let owner = context.supervisor()?.head().owner.pid;
-    // An earlier one, whose `up` was interrupted, can still be about to end.
-    let _lock = lock(directory, "holder", owner)?;
-    start(&context, directory)?;
-    context.finish(true)?;
-    // If `up` was interrupted, this fails, and the cluster ends.
-    write_stdout("up\n")?;
-    loop {
-        std::thread::park();
-    }
-}
-
-/// Starts the cluster and writes its file.
-fn start(context: &TestContext, directory: &Path) -> Result<()> {
+/// Starts the cluster and writes its kubeconfig.
+fn start(context: &TestContext, directory: &Path) -> Result<LocalCluster> {
     let supervisor = context.supervisor()?;
     // Before anything is built, so that an unfit host fails at once.
     Sandbox::check(&supervisor)?;
@@ -205,11 +190,14 @@ fn start(context: &TestContext, directory: &Path) -> Result<()> {
         sizes.join(", "),
         supervisor.logs().display(),
     );
-    let head = supervisor.head();
-    let names = node.names_on_this_host()?;
-    let cluster =
-        LocalCluster { holder: head.owner, supervisor: head.supervisor, kubeconfig, names, message };
-    crate::certificates::write(directory, FILE, &serde_json::to_string_pretty(&cluster)?).map(drop)
+    let run = supervisor.details();
+    Ok(LocalCluster {
+        holder: 0,
+        run: run.name.clone(),
+        work: run.work.clone(),
+        pid_namespace: traces::pid_namespace()?,
+        message,
+    })
 }
 
 impl LocalCluster {
@@ -217,61 +205,19 @@ impl LocalCluster {
     fn read(directory: &Path) -> Option<Self> {
         serde_json::from_str(&std::fs::read_to_string(directory.join(FILE)).ok()?).ok()
     }
-
-    fn remove(directory: &Path) {
-        for name in [FILE, "kubeconfig"] {
-            let _ = std::fs::remove_file(directory.join(name));
-        }
-    }
 }
 
-/// Takes a lock that the kernel releases with the process. If another process has it, prints that process's `pid`.
-fn lock(directory: &Path, name: &str, pid: impl std::fmt::Display) -> Result<File> {
+/// Takes a lock that the kernel releases with the process.
+fn lock(directory: &Path) -> Result<File> {
     std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
-    let path = directory.join(name);
+    let path = directory.join("lock");
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
-    let mut file = file.with_context(|| format!("cannot make {}", path.display()))?;
-    if let Err(TryLockError::WouldBlock) = file.try_lock() {
-        let other = std::fs::read_to_string(&path).unwrap_or_default();
-        print(format_args!("waiting for process {}, which has {} locked", other.trim(), path.display()));
-    }
+    let file = file.with_context(|| format!("cannot make {}", path.display()))?;
     file.lock().with_context(|| format!("cannot lock {}", path.display()))?;
-    let _ = file.set_len(0).and_then(|()| writeln!(file, "{pid}"));
     Ok(file)
 }
 
 fn write_stdout(text: &str) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("cannot write to standard output")
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::process::ExitStatusExt as _;
-    use std::process::Child;
-
-    use super::*;
-
-    /// Starts a shell and waits until it has run `script`.
-    fn child(script: &str) -> (Child, Identity) {
-        let mut child = Command::new("sh")
-            .args(["-c", &format!("{script} echo there; exec sleep 600")])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let process = Identity::of(i32::try_from(child.id()).unwrap()).unwrap();
-        (child, process)
-    }
-
-    #[test]
-    fn continues_a_stopped_holder_and_kills_a_supervisor_that_ignores_sigterm() {
-        let (mut holder, stopped) = child("");
-        let (mut supervisor, deaf) = child("trap '' TERM;");
-        stopped.signal(Signal::STOP);
-        end(stopped, deaf, Duration::from_secs(1)).unwrap();
-        assert_eq!(holder.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
-        assert_eq!(supervisor.wait().unwrap().signal(), Some(Signal::KILL.as_raw()));
-    }
 }

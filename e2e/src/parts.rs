@@ -2,14 +2,14 @@
 //!
 //! A build uses all processors for minutes, and a case that measures times or counts failed calls can't run next to it. Programs of
 //! one Go module are built by one `go build`, which compiles shared packages once and links one program while it compiles another.
-//! A program that no row of [`NEEDS`] names would be built while cases run. Such a run fails, also if the program is in the cache.
+//! A program that no row of [`NEEDS`] names is built while cases run.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 
 use crate::binaries::{Binary, build};
 use crate::console::print;
@@ -62,12 +62,6 @@ const KARMADA: &[Binary] = &[
     Binary::Karmadactl,
 ];
 
-/// The programs that were built or found before the first case.
-static PREPARED: Mutex<BTreeSet<Binary>> = Mutex::new(BTreeSet::new());
-
-/// The programs that cases used although they were not prepared.
-static UNPREPARED: Mutex<BTreeSet<Binary>> = Mutex::new(BTreeSet::new());
-
 /// Returns the programs that a case needs.
 pub fn needed_by(case: &str, is_soak: bool) -> Result<Vec<Binary>> {
     let soak: &[(&str, &[Binary])] = if is_soak { &SOAK_NEEDS } else { &[] };
@@ -105,26 +99,6 @@ pub fn prepare(supervisor: &Arc<Supervisor>, needed: &BTreeSet<Binary>) -> Resul
             minutes(began)
         ));
     }
-    PREPARED.lock().unwrap_or_else(PoisonError::into_inner).clone_from(needed);
-    Ok(())
-}
-
-/// Records that a case uses a program.
-pub(crate) fn record_use(binary: Binary) {
-    let prepared = PREPARED.lock().unwrap_or_else(PoisonError::into_inner);
-    // Other programs of the tests, such as `make cluster`, prepare nothing.
-    if !prepared.is_empty() && !prepared.contains(&binary) {
-        UNPREPARED.lock().unwrap_or_else(PoisonError::into_inner).insert(binary);
-    }
-}
-
-/// Fails if a case used a program that was not prepared.
-pub fn check_uses() -> Result<()> {
-    let unprepared = UNPREPARED.lock().unwrap_or_else(PoisonError::into_inner);
-    ensure!(
-        unprepared.is_empty(),
-        "cases used {unprepared:?}, which can be built while other cases measure times: add them to NEEDS in e2e/src/parts.rs"
-    );
     Ok(())
 }
 
@@ -174,16 +148,5 @@ mod tests {
             chart.contains(&Binary::CertManager)
                 && !of("chart::rollouts::three", false).contains(&Binary::CertManager)
         );
-    }
-
-    #[test]
-    fn a_program_that_was_not_prepared_fails_the_run() {
-        record_use(Binary::Etcd37);
-        assert!(check_uses().is_ok(), "nothing is prepared yet");
-        PREPARED.lock().unwrap().insert(Binary::Etcd);
-        record_use(Binary::Etcd);
-        assert!(check_uses().is_ok());
-        record_use(Binary::Etcd37);
-        assert!(check_uses().unwrap_err().to_string().contains("Etcd37"));
     }
 }

@@ -1,19 +1,13 @@
-//! The end of a run's output: the ten longest cases, and the programs that used most processor time. For each failure, the case, the
-//! cause and the path of its logs follow.
+//! The end of a run's output: the ten longest cases. For each failure, the case, the cause and the path of its logs follow.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::console::print;
-use crate::supervisor::cpu_time_by_program;
 
 /// Number of cases in the table of the longest ones.
 const LONGEST: usize = 10;
-
-/// Number of programs in the list of processor times.
-const PROGRAMS: usize = 10;
 
 /// Failures that are repeated at the end. The last twenty lines of the output have room for them.
 const MAX_FAILURES: usize = 4;
@@ -28,8 +22,6 @@ pub struct Outcome {
     pub case: String,
     /// The time from its start to its end, with waits for environments.
     pub took: Duration,
-    /// The processor time of the programs that the case itself ran. Environments that cases share are not in it.
-    pub cpu: Duration,
     /// The cause, if it failed.
     pub failure: Option<String>,
 }
@@ -44,11 +36,10 @@ impl Report {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(outcome);
     }
 
-    /// Prints the longest cases, the processor time by program, and then the failures.
+    /// Prints the longest cases, and then the failures.
     pub fn print(&self, logs: Option<&Path>) {
         let outcomes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let programs = programs(&cpu_time_by_program());
-        for line in longest(&outcomes).into_iter().chain([programs]).chain(failures(&outcomes, logs)) {
+        for line in longest(&outcomes).into_iter().chain(failures(&outcomes, logs)) {
             print(line);
         }
     }
@@ -57,34 +48,9 @@ impl Report {
 fn longest(outcomes: &[Outcome]) -> Vec<String> {
     let mut sorted: Vec<&Outcome> = outcomes.iter().collect();
     sorted.sort_by_key(|outcome| std::cmp::Reverse(outcome.took));
-    let line = |outcome: &&Outcome| {
-        format!(
-            "{:>6.0} s  {:>6.1} s  {}",
-            outcome.took.as_secs_f64(),
-            outcome.cpu.as_secs_f64(),
-            outcome.case
-        )
-    };
+    let line = |outcome: &&Outcome| format!("{:>6.0} s  {}", outcome.took.as_secs_f64(), outcome.case);
     let rows = sorted.iter().take(LONGEST).map(line);
-    std::iter::once("the longest cases: time, CPU of their own programs, name".to_owned())
-        .chain(rows)
-        .collect()
-}
-
-fn programs(times: &BTreeMap<String, (Duration, usize)>) -> String {
-    let total: Duration = times.values().map(|(time, _)| *time).sum();
-    let mut sorted: Vec<_> = times.iter().collect();
-    sorted.sort_by_key(|(_, (time, _))| std::cmp::Reverse(*time));
-    let most = sorted
-        .iter()
-        .take(PROGRAMS)
-        .map(|(program, (time, count))| format!("{program} {:.0} s ({count})", time.as_secs_f64()));
-    let most: Vec<String> = most.collect();
-    format!(
-        "CPU of all programs {:.0} s, by program and number of processes: {}",
-        total.as_secs_f64(),
-        most.join(", ")
-    )
+    std::iter::once("the longest cases:".to_owned()).chain(rows).collect()
 }
 
 fn failures(outcomes: &[Outcome], logs: Option<&Path>) -> Vec<String> {
@@ -115,7 +81,7 @@ mod tests {
 
     fn outcome(case: &str, seconds: u64, failure: Option<&str>) -> Outcome {
         let took = Duration::from_secs(seconds);
-        Outcome { case: case.to_owned(), took, cpu: took / 2, failure: failure.map(str::to_owned) }
+        Outcome { case: case.to_owned(), took, failure: failure.map(str::to_owned) }
     }
 
     #[test]
@@ -123,17 +89,7 @@ mod tests {
         let outcomes: Vec<_> = (0..12).map(|at| outcome(&format!("case-{at}"), at, None)).collect();
         let lines = longest(&outcomes);
         assert_eq!(lines.len(), 1 + LONGEST);
-        assert_eq!(lines[1], "    11 s     5.5 s  case-11");
-    }
-
-    #[test]
-    fn the_program_with_most_processor_time_comes_first() {
-        let times = [("kubectl", 2, 30), ("kube-apiserver", 40, 3)];
-        let times =
-            times.map(|(name, seconds, count)| (name.to_owned(), (Duration::from_secs(seconds), count)));
-        let line = programs(&times.into());
-        assert!(line.starts_with("CPU of all programs 42 s"), "{line}");
-        assert!(line.ends_with(": kube-apiserver 40 s (3), kubectl 2 s (30)"), "{line}");
+        assert_eq!(lines[1], "    11 s  case-11");
     }
 
     #[test]

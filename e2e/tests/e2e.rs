@@ -23,7 +23,6 @@ use e2e::lanes::{self, Lanes};
 use e2e::parts;
 use e2e::registry::{Case, Schedule};
 use e2e::report::{Outcome, Report};
-use e2e::supervisor::cpu_time;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// Interval of the messages about a case that still runs.
@@ -66,7 +65,7 @@ fn main() -> ExitCode {
     let conclusion = libtest_mimic::run(&arguments, trials);
     REPORT.print(context.logs().as_deref());
     let passed = !conclusion.has_failed();
-    match parts::check_uses().and_then(|()| context.finish(passed)) {
+    match context.finish(passed) {
         Ok(()) => conclusion.exit_code(),
         Err(error) => {
             print(format_args!("the run did not end cleanly: {error:#}"));
@@ -103,9 +102,9 @@ fn trial(context: &'static TestContext, lanes: &Arc<Lanes>, case: &'static Case)
 /// Runs a case, adds it to the report, and returns its result for the test runner.
 fn report(context: &'static TestContext, case: &'static Case) -> Result<(), Failed> {
     let started = Instant::now();
-    let (result, cpu) = in_time(context, case);
+    let result = in_time(context, case);
     let failure = result.as_ref().err().cloned();
-    REPORT.add(Outcome { case: case.name(), took: started.elapsed(), cpu, failure });
+    REPORT.add(Outcome { case: case.name(), took: started.elapsed(), failure });
     let Err(error) = result else { return Ok(()) };
     let logs = context
         .logs()
@@ -113,9 +112,9 @@ fn report(context: &'static TestContext, case: &'static Case) -> Result<(), Fail
     Err(Failed::from(format!("{error}\n\nlogs of every process: {logs}")))
 }
 
-/// Runs a case on its own thread, and returns its result and the processor time of its programs. A case that hangs fails at the
-/// limit, and all others that still run fail with it: they can wait for something that it holds.
-fn in_time(context: &'static TestContext, case: &'static Case) -> (Result<(), String>, Duration) {
+/// Runs a case on its own thread, and returns its result. A case that hangs fails at the limit, and all others that still run fail
+/// with it: they can wait for something that it holds.
+fn in_time(context: &'static TestContext, case: &'static Case) -> Result<(), String> {
     static HANGS: OnceLock<String> = OnceLock::new();
     let (sender, result) = mpsc::channel();
     let started = Instant::now();
@@ -126,22 +125,21 @@ fn in_time(context: &'static TestContext, case: &'static Case) -> (Result<(), St
             Ok(result) => result.map_err(|error| format!("{error:#}")),
             Err(panic) => Err(format!("panicked: {}", message_of(panic.as_ref()))),
         };
-        drop(sender.send((result, cpu_time())));
+        drop(sender.send(result));
     };
     if HANGS.get().is_none() {
         thread::spawn(run);
     }
-    let given_up = |why: String| (Err(why), Duration::ZERO);
     loop {
         if let Some(other) = HANGS.get() {
-            return given_up(format!("given up, because {other} hangs"));
+            return Err(format!("given up, because {other} hangs"));
         }
         match result.recv_timeout(Duration::from_secs(1)) {
             Ok(ended) => return ended,
             Err(_) if started.elapsed() >= LIMIT => {
                 let first = HANGS.get_or_init(|| case.name());
                 let minutes = LIMIT.as_secs() / 60;
-                return given_up(format!("did not end within {minutes} minutes (the first: {first})"));
+                return Err(format!("did not end within {minutes} minutes (the first: {first})"));
             }
             Err(_) if started.elapsed() >= next_report => {
                 let minutes = next_report.as_secs() / 60;

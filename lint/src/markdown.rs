@@ -1,141 +1,105 @@
-//! Splits Markdown, of a page or of a doc comment, into paragraphs.
+//! Reads the paragraphs of a page or of a comment.
 
-/// A line of a page or of a comment, with its number in the file.
-pub(crate) struct Line<'a> {
-    pub(crate) number: usize,
-    pub(crate) text: &'a str,
-}
+use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
-/// A paragraph, a list item, a heading or a table cell, as one line of text.
+/// A paragraph, a list item, a heading or a table cell, as one line of text. Each piece of code is the word `x`.
 #[derive(Default)]
 pub(crate) struct Paragraph {
     pub(crate) text: String,
-    /// False for headings and table cells: they are phrases, and count as no sentences.
+    /// False for headings and table cells: they are phrases, and don't count as sentences.
     pub(crate) is_prose: bool,
-    /// The position in `text` at which each line of the file starts, and the number of that line.
+    /// The position in `text` at which each piece of it starts, and the line of the piece.
     starts: Vec<(usize, usize)>,
 }
 
 impl Paragraph {
-    fn phrase(number: usize, text: &str) -> Self {
-        Self { text: text.trim().to_owned(), is_prose: false, starts: vec![(0, number)] }
-    }
-
-    fn push(&mut self, number: usize, text: &str) {
-        if !self.text.is_empty() {
-            self.text.push(' ');
-        }
-        self.is_prose = true;
-        self.starts.push((self.text.len(), number));
-        self.text.push_str(text.trim());
-    }
-
-    /// Returns the number of the line that contains the byte at `position` of the text.
+    /// Returns the line that contains the byte at `position` of the text, counted from 0.
     pub(crate) fn line_at(&self, position: usize) -> usize {
         let after = self.starts.partition_point(|(start, _)| *start <= position);
-        self.starts.get(after.saturating_sub(1)).map_or(0, |(_, number)| *number)
+        self.starts.get(after.saturating_sub(1)).map_or(0, |(_, line)| *line)
     }
 }
 
-/// Returns the paragraphs of `lines`. Code blocks and link targets are left out.
-pub(crate) fn paragraphs(lines: &[Line<'_>]) -> Vec<Paragraph> {
+/// Returns the events of a page, each with the line it starts on, counted from 0.
+pub(crate) fn events(text: &str) -> impl Iterator<Item = (Event<'_>, usize)> {
+    let line_ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
+    Parser::new_ext(text, Options::ENABLE_TABLES)
+        .into_offset_iter()
+        .map(move |(event, range)| (event, line_ends.partition_point(|end| *end < range.start)))
+}
+
+/// Returns the paragraphs of `text`, without code blocks, comments and the targets of links.
+pub(crate) fn paragraphs(text: &str) -> Vec<Paragraph> {
     let mut paragraphs = Vec::new();
-    let mut open = Paragraph::default();
-    let mut fence: Option<&str> = None;
-    for &Line { number, text } in lines {
-        let text = text.trim().trim_start_matches("> ");
-        if let Some(mark) = fence {
-            if text.starts_with(mark) {
-                fence = None;
+    let mut open = Paragraph { is_prose: true, ..Paragraph::default() };
+    let mut is_code_block = false;
+    for (event, line) in events(text) {
+        let piece = match &event {
+            Event::Text(_) if is_code_block => continue,
+            Event::Text(text) => text,
+            Event::Code(_) => "x",
+            Event::SoftBreak | Event::HardBreak => " ",
+            Event::Start(tag) if is_inline(tag.to_end()) => continue,
+            Event::End(tag) if is_inline(*tag) => continue,
+            Event::Start(tag) => {
+                is_code_block = matches!(tag, Tag::CodeBlock(_));
+                let is_prose = !matches!(tag, Tag::Heading { .. } | Tag::TableCell);
+                paragraphs.push(std::mem::replace(&mut open, Paragraph { is_prose, ..Paragraph::default() }));
+                continue;
             }
-            continue;
-        }
-        fence = ["```", "~~~"].into_iter().find(|mark| text.starts_with(mark));
-        let item = list_item(text);
-        let is_heading = text.trim_start_matches('#').starts_with(' ') && text.starts_with('#');
-        let is_table = text.starts_with('|');
-        let is_rule = !text.is_empty() && text.chars().all(|c| matches!(c, '-' | '=' | '*' | '_' | ' '));
-        let is_link_definition = text.starts_with('[') && text.contains("]: ");
-        let ends_paragraph = text.is_empty()
-            || is_heading
-            || is_table
-            || is_rule
-            || is_link_definition
-            || fence.is_some()
-            || item.is_some();
-        if ends_paragraph {
-            paragraphs.push(std::mem::take(&mut open));
-        }
-        if is_heading {
-            paragraphs.push(Paragraph::phrase(number, text.trim_start_matches('#')));
-        } else if is_table {
-            paragraphs.extend(text.split('|').map(|cell| Paragraph::phrase(number, cell)));
-        } else if let Some(item) = item {
-            open.push(number, item);
-        } else if !ends_paragraph {
-            open.push(number, text);
-        }
+            Event::End(_) => {
+                is_code_block = false;
+                let next = Paragraph { is_prose: true, ..Paragraph::default() };
+                paragraphs.push(std::mem::replace(&mut open, next));
+                continue;
+            }
+            _ => continue,
+        };
+        open.starts.push((open.text.len(), line));
+        open.text.push_str(piece);
     }
-    paragraphs.push(open);
     paragraphs.retain(|paragraph| paragraph.text.contains(char::is_alphanumeric));
     paragraphs
 }
 
-/// Returns the text of a list item without its bullet or number.
-fn list_item(text: &str) -> Option<&str> {
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let after = match digits {
-        0 => text.strip_prefix(['-', '*', '+'])?,
-        1..=2 => text.get(digits..)?.strip_prefix(['.', ')'])?,
-        _ => return None,
-    };
-    after.strip_prefix(' ')
+/// Returns whether the element is a part of a paragraph.
+fn is_inline(tag: TagEnd) -> bool {
+    matches!(tag, TagEnd::Emphasis | TagEnd::Strong | TagEnd::Link | TagEnd::Image)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn split(page: &str) -> Vec<(String, bool, usize)> {
-        let lines: Vec<_> = (1..).zip(page.lines()).map(|(number, text)| Line { number, text }).collect();
-        paragraphs(&lines).into_iter().map(|p| (p.text.clone(), p.is_prose, p.line_at(0))).collect()
-    }
-
     fn prose(page: &str) -> Vec<String> {
-        split(page).into_iter().filter(|(_, is_prose, _)| *is_prose).map(|(text, ..)| text).collect()
+        paragraphs(page).into_iter().filter(|it| it.is_prose).map(|it| it.text).collect()
     }
 
     #[test]
-    fn joins_the_lines_of_a_paragraph() {
-        assert_eq!(prose("one\ntwo\n\nthree\n"), ["one two", "three"]);
+    fn joins_lines_and_splits_list_items() {
+        assert_eq!(prose("one\n**two**\n\nthree\n"), ["one two", "three"]);
+        assert_eq!(prose("Before:\n- one\n  more\n- two\n"), ["Before:", "one more", "two"]);
     }
 
     #[test]
-    fn splits_list_items_and_joins_their_continuation() {
-        assert_eq!(
-            prose("Before:\n- one\n  more\n* two\n1. three\n"),
-            ["Before:", "one more", "two", "three"]
-        );
-    }
-
-    #[test]
-    fn skips_code_blocks_and_link_definitions() {
-        assert_eq!(prose("a\n```rust\nlet b = 1;\n\n```\nc\n[d]: https://e\n~~~\nf\n~~~\n"), ["a", "c"]);
+    fn leaves_out_code_comments_and_targets() {
+        let page = "a `b` [c](d)\n```rust\nlet e = 1;\n\n```\n<!-- f -->\ng\n\n[h]: https://i\n~~~\nj\n~~~\n";
+        assert_eq!(prose(page), ["a x c", "g"]);
     }
 
     #[test]
     fn headings_and_cells_are_phrases() {
-        let phrases = [("What it does", false, 1), ("a", false, 2), ("b c", false, 2)];
-        assert_eq!(
-            split("## What it does\n| a | b c |\n|---|---|\n"),
-            phrases.map(|(text, is_prose, line)| (text.to_owned(), is_prose, line))
-        );
+        let page = "## What it does\n\n| a | b c |\n|---|---|\n| d | e |\n\nf\n";
+        let split = paragraphs(page);
+        let split: Vec<_> = split.iter().map(|it| (it.text.as_str(), it.is_prose, it.line_at(0))).collect();
+        let phrases = [("What it does", 0), ("a", 2), ("b c", 2), ("d", 4), ("e", 4)];
+        assert_eq!(split[..5], phrases.map(|(text, line)| (text, false, line)));
+        assert_eq!(split[5..], [("f", true, 6)]);
     }
 
     #[test]
     fn a_paragraph_knows_the_line_of_each_position() {
-        let lines = [Line { number: 7, text: "one" }, Line { number: 8, text: "two" }];
-        let paragraph = paragraphs(&lines).remove(0);
-        assert_eq!([0, 3, 4, 6].map(|position| paragraph.line_at(position)), [7, 7, 8, 8]);
+        let paragraph = paragraphs("\none\ntwo").remove(0);
+        assert_eq!([0, 3, 4, 6].map(|position| paragraph.line_at(position)), [1, 1, 2, 2]);
     }
 }

@@ -10,10 +10,9 @@ use std::process::{Command, Output};
 use std::{env, fs};
 
 /// Commands of this repository in `run:`, and the file and the text that show what runs them.
-const OURS: [(&str, &str, &str); 13] = [
+const OURS: [(&str, &str, &str); 12] = [
     ("make lint", ".ci/run", "exec make lint test"),
     ("make test", ".ci/run", "exec make lint test"),
-    ("make bench-instructions", HERE, "fn instructions_are_compared"),
     ("make dist dist-check", "Makefile", "\tIMAGES= scripts/dist.sh\n"),
     ("make docs", HERE, "fn the_book_is_built_by_the_pinned_mdbook"),
     ("make advisories", HERE, "fn advisories_are_checked"),
@@ -157,22 +156,6 @@ fn the_book_is_built_by_the_pinned_mdbook() {
     assert_eq!(calls[0], "mdbook --version");
     assert!(calls[1].starts_with("cargo install mdbook ") && calls[1].ends_with(version), "{calls:?}");
     assert_eq!(calls[2..], ["mdbook build docs"]);
-}
-
-#[test]
-fn instructions_are_compared() {
-    let programs = Programs::new("instructions");
-    programs.add("cargo", "");
-    programs.add("valgrind", "");
-    programs.run("make", &["bench-instructions"]);
-    let expected =
-        ["cargo build --release -p durward-bench", "cargo run -q --release -p durward-bench -- instructions"];
-    assert_eq!(programs.calls().iter().map(|call| call.trim_end()).collect::<Vec<_>>(), expected);
-    // Without counts of the pinned Rust, the command fails.
-    let toolchain = fs::read_to_string(root().join("rust-toolchain.toml")).unwrap();
-    let version = toolchain.split("channel = \"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
-    let baseline = fs::read_to_string(root().join("bench/baseline.json")).unwrap();
-    assert!(baseline.contains(&format!("\"{version} x86_64\"")), "{baseline}");
 }
 
 #[test]

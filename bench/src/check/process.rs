@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::servers::pinned;
-use crate::{Result, kernel};
+use crate::{Result, SERVER_CORE, kernel, pinned};
 
 /// Time between two reads of the memory.
 const INTERVAL: Duration = Duration::from_millis(1);
@@ -49,7 +48,7 @@ impl Program {
     }
 
     fn command(&self) -> Result<Command> {
-        let mut command = pinned(&self.path);
+        let mut command = pinned(SERVER_CORE, &self.path);
         command.args(&self.arguments);
         command.stdin(Stdio::null()).stdout(File::create(&self.output)?).stderr(File::create(self.errors())?);
         Ok(command)

@@ -1,102 +1,81 @@
 //! The measured process: the reader and the deletion guard of `durward serve`. A verdict is measured from the bytes of a review to
 //! the bytes of its answer, without the server, which `server` measures.
 
-use std::error::Error;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use admission::{Guard, decode, encode, settle};
+use admission::{decode, encode, settle};
 use cluster::Clients;
 use cluster::live::{Access, Live};
-use guards::{Configured, GUARD_KINDS};
-use serde_json::{Value, json};
+use guards::GUARD_KINDS;
+use serde_json::json;
 
 use super::answers::NAMESPACE;
-use super::times::Times;
-use super::{Shape, baseline};
+use super::{Answer, Order, Shape, baseline};
 use crate::{Result, kernel};
 
 /// Timeout of the webhook.
-pub(super) const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Limit of a probe of the fleet: 50,000 requests, 32 at a time, 20 ms each, are 31 s. Probes run every minute.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(90);
+impl Answer {
+    /// Adds a round that began at `since`, with the CPU time at its start.
+    pub(super) fn note(&mut self, since: Instant, cpu: Duration) -> Result<()> {
+        self.took.push(since.elapsed());
+        self.cpu.push(kernel::cpu("self")?.saturating_sub(cpu));
+        Ok(())
+    }
+}
 
 /// Carries out an order of [`measure`](super::measure) and prints the times.
 pub(crate) fn client(order: &str) -> Result<bool> {
-    let order: Value = serde_json::from_str(order)?;
-    let count = |key: &str| order[key].as_u64().and_then(|count| usize::try_from(count).ok());
-    let shape = Shape {
-        members: count("members").unwrap_or_default(),
-        have: count("have").unwrap_or_default(),
-        pods: count("pods").unwrap_or_default(),
-        hangs: count("hangs"),
-    };
-    let kubeconfig = PathBuf::from(order["kubeconfig"].as_str().ok_or("no kubeconfig")?);
-    let rounds = count("rounds").unwrap_or(1);
+    let Order { kubeconfig, is_sequential, shape, rounds } = serde_json::from_str(order)?;
     // Without a subscriber, `tracing` formats spans for the crate `log`. The subscriber of `durward serve` ignores spans.
     tracing::subscriber::set_global_default(tracing::subscriber::NoSubscriber::new())?;
     // `durward serve` has as many threads as cores.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let how = order["how"].as_str().unwrap_or_default().to_owned();
     // Runs in a task, because `durward serve` runs a review in a task.
-    let times = runtime.spawn(async move {
-        let mut times = Times::default();
-        match how.as_str() {
-            "bare" => baseline::rounds(&kubeconfig, shape, rounds, true, &mut times).await?,
-            "sequential" => baseline::rounds(&kubeconfig, shape, rounds, false, &mut times).await?,
-            how => verdicts(kubeconfig, shape, rounds, how == "probe", &mut times).await?,
+    let answer = runtime.spawn(async move {
+        if is_sequential {
+            baseline::rounds(&kubeconfig, shape, rounds).await
+        } else {
+            verdicts(kubeconfig, shape, rounds).await
         }
-        Ok::<_, Box<dyn Error + Send + Sync>>(times)
     });
-    let times = runtime.block_on(times)??;
-    println!("{}", json!({"took": times.took, "cpu": times.cpu, "peak": kernel::peak("self")?}));
+    let answer = Answer { peak: kernel::peak("self")?, ..runtime.block_on(answer)?? };
+    println!("{}", serde_json::to_string(&answer)?);
     Ok(true)
 }
 
-/// Measures verdicts one after another, on request during a probe of the whole fleet.
-async fn verdicts(
-    kubeconfig: PathBuf,
-    shape: Shape,
-    rounds: usize,
-    during_probe: bool,
-    times: &mut Times,
-) -> Result<()> {
+/// Measures verdicts one after another.
+async fn verdicts(kubeconfig: PathBuf, shape: Shape, rounds: usize) -> Result<Answer> {
     let access = Access { kubeconfig: Some(kubeconfig), context: None };
     let live = Arc::new(Live::connect(&access).await.map_err(|problem| problem.to_string())?);
-    let configured = configured("deletion", "fleet: karmada")?;
+    let kind = GUARD_KINDS.iter().find(|kind| kind.name() == "deletion").ok_or("there is no such guard")?;
+    let root = config::parse("bench", "fleet: karmada").map_err(|problems| format!("{problems:?}"))?;
+    let (configured, _, _) =
+        config::read("bench", root.as_ref(), |section| kind.read(section, guards::NAMESPACE));
     let guard = configured.build(&Clients::live(&live)).remove(0);
-    if during_probe {
-        live.probe(configured.requirements().probes);
-    }
     let expected = match shape {
         Shape { pods: 1.., .. } => "deny",
         Shape { hangs: Some(_), .. } => "unknown",
         _ => "allow",
     };
     let body = deletion();
+    let mut times = Answer::default();
     for _ in 0..rounds {
-        let (since, ran) = (Instant::now(), kernel::cpu("self")?);
-        let (verdict, answer) = verdict(&*guard, &body).await?;
-        times.note(since, ran)?;
-        if verdict != expected {
-            return Err(format!("the verdict is {verdict}, not {expected}: {answer}").into());
+        let (since, cpu) = (Instant::now(), kernel::cpu("self")?);
+        let review = decode(&body, guard.fields()).map_err(|error| format!("the review: {error:?}"))?;
+        let ruling = guard.review(&review.request, Instant::now() + REVIEW_TIMEOUT).await;
+        let settled = settle(&review.request, ruling, guard.settle_policy());
+        let answer = encode(&review, &settled);
+        times.note(since, cpu)?;
+        if settled.verdict != expected {
+            let answer: String = String::from_utf8_lossy(&answer).chars().take(1_000).collect();
+            return Err(format!("the verdict is {}, not {expected}: {answer}", settled.verdict).into());
         }
     }
-    if during_probe { probe_is_done(&live, shape.members).await } else { Ok(()) }
-}
-
-/// Configures a guard by the YAML of its section.
-pub(crate) fn configured(guard: &str, yaml: &str) -> Result<Box<dyn Configured>> {
-    let kind = GUARD_KINDS.iter().find(|kind| kind.name() == guard).ok_or("there is no such guard")?;
-    let root = config::parse("bench", yaml).map_err(|problems| format!("{problems:?}"))?;
-    let (configured, _, problems) =
-        config::read("bench", root.as_ref(), |section| kind.read(section, guards::NAMESPACE));
-    match problems.first() {
-        None => Ok(configured),
-        Some(problem) => Err(problem.to_string().into()),
-    }
+    Ok(times)
 }
 
 /// Returns the review of `kubectl delete namespace`.
@@ -112,28 +91,4 @@ fn deletion() -> Vec<u8> {
         "dryRun": false, "options": {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1", "propagationPolicy": "Background"}}})
     .to_string()
     .into_bytes()
-}
-
-/// Reviews a body. Returns the verdict and the answer.
-pub(crate) async fn verdict(guard: &dyn Guard, body: &[u8]) -> Result<(&'static str, String)> {
-    let review = decode(body, guard.fields()).map_err(|error| format!("the review: {error:?}"))?;
-    let ruling = guard.review(&review.request, Instant::now() + REVIEW_TIMEOUT).await;
-    let settled = settle(&review.request, ruling, guard.settle_policy());
-    Ok((settled.verdict, String::from_utf8(encode(&review, &settled))?))
-}
-
-/// Waits until the probe has read every cluster, and checks that all are healthy.
-async fn probe_is_done(live: &Live, members: usize) -> Result<()> {
-    let since = Instant::now();
-    while since.elapsed() < PROBE_TIMEOUT {
-        let health = live.health();
-        if health.len() > members {
-            let failed = health.iter().find_map(|health| Some((health, health.failure.as_ref()?)));
-            return failed.map_or(Ok(()), |(health, why)| {
-                Err(format!("the probe could not read {}: {}", health.cluster, why.text).into())
-            });
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    Err(format!("no probe ended within {} s", PROBE_TIMEOUT.as_secs()).into())
 }

@@ -69,7 +69,7 @@ impl Simulator {
 }
 
 /// Returns HTTP/2 over TLS with the directory's certificate.
-pub(crate) fn acceptor(folder: &Folder) -> Result<TlsAcceptor> {
+fn acceptor(folder: &Folder) -> Result<TlsAcceptor> {
     let certificate = CertificateDer::from_pem_file(folder.certificate())?;
     let key = PrivateKeyDer::from_pem_file(folder.file("tls.key"))?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -82,7 +82,7 @@ pub(crate) fn acceptor(folder: &Folder) -> Result<TlsAcceptor> {
 }
 
 /// Writes a kubeconfig as JSON, which is valid YAML.
-pub(crate) fn kubeconfig(folder: &Folder, address: SocketAddr) -> Result<PathBuf> {
+fn kubeconfig(folder: &Folder, address: SocketAddr) -> Result<PathBuf> {
     let path = folder.file("kubeconfig");
     let config = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "karmada",

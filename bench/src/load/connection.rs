@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, HandshakeKind};
+use rustls::{ClientConfig, ClientConnection};
 
 use crate::Result;
 
@@ -52,11 +52,6 @@ impl Connection {
         }
         connection.write()?;
         Ok(connection)
-    }
-
-    /// Returns whether the handshake resumed a session.
-    pub(crate) fn is_resumed(&self) -> bool {
-        self.tls.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
     /// Queues a request and writes as much of it as the socket takes. [`poll`](Self::poll) writes the rest.

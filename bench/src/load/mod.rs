@@ -153,17 +153,3 @@ pub(crate) fn quantile(sorted: &[Duration], thousandths: usize) -> Result<Durati
     let index = (sorted.len() * thousandths / 1000).min(sorted.len().saturating_sub(1));
     sorted.get(index).copied().ok_or_else(|| "no latencies were measured".into())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_quantile_is_within_the_latencies() {
-        let latencies: Vec<_> = (1..=1000).map(Duration::from_secs).collect();
-        assert_eq!(quantile(&latencies, 500).unwrap(), Duration::from_secs(501));
-        assert_eq!(quantile(&latencies, 999).unwrap(), Duration::from_secs(1000));
-        assert_eq!(quantile(&latencies, 1000).unwrap(), Duration::from_secs(1000));
-        assert!(quantile(&[], 990).is_err());
-    }
-}

@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 use crate::figures::{Curve, Row};
 use crate::{Result, is_short};
 
-pub(crate) use machine::rustc;
 pub(crate) use page::write;
 
 use machine::Machine;
@@ -35,9 +34,10 @@ struct Section {
     title: String,
     method: String,
     rows: Vec<Row>,
-    curves: Vec<Curve>,
-    /// Sentences that follow from the figures.
-    notes: Vec<String>,
+    /// The plot below the table. Only one section of the page has one.
+    curve: Option<Curve>,
+    /// The output of another program.
+    output: String,
 }
 
 impl Report {
@@ -52,8 +52,8 @@ impl Report {
             title: title.to_owned(),
             method: method.to_owned(),
             rows: Vec::new(),
-            curves: Vec::new(),
-            notes: Vec::new(),
+            curve: None,
+            output: String::new(),
         });
     }
 
@@ -66,24 +66,18 @@ impl Report {
         }
     }
 
-    /// Adds a curve.
+    /// Adds the plot.
     pub(crate) fn curve(&mut self, curve: Curve) {
-        println!("  curve: {}", curve.title);
-        for line in &curve.lines {
-            let points = line.points.iter().map(|(x, y)| format!("{x}: {}", curve.unit.show(y.median())));
-            println!("    {}: {}", line.name, points.collect::<Vec<_>>().join(", "));
-        }
         if let Some(section) = self.sections.last_mut() {
-            section.curves.push(curve);
+            section.curve = Some(curve);
         }
     }
 
-    /// Adds a sentence that follows from the figures.
-    pub(crate) fn note(&mut self, text: impl Into<String>) {
-        let text = text.into();
-        println!("  {text}");
+    /// Adds the output of another program.
+    pub(crate) fn output(&mut self, output: String) {
+        println!("{output}");
         if let Some(section) = self.sections.last_mut() {
-            section.notes.push(text);
+            section.output = output;
         }
     }
 
@@ -114,6 +108,7 @@ impl Report {
     }
 }
 
-fn directory() -> PathBuf {
+/// The directory of stored figures and of peers.
+pub(crate) fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench")
 }

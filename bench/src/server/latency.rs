@@ -43,7 +43,7 @@ pub(super) fn measure(folder: &Folder, report: &mut Report) -> Result<()> {
     );
     let [echo, durward, go] = samples;
     for (((name, _), durward), (echo, go)) in QUANTILES.iter().zip(durward).zip(echo.into_iter().zip(go)) {
-        let row = Row::seconds(*name, durward.clone()).limited_by(ECHO, echo);
+        let row = Row::seconds(*name, durward.clone()).against(ECHO, echo);
         report.row(if *name == "p99" { row.limit(Limit::RatioAtMost(LIMIT)) } else { row });
         report.row(Row::seconds(*name, durward).against(GO, go));
     }

@@ -4,7 +4,6 @@
 
 mod latency;
 mod memory;
-mod new_connections;
 mod reviews;
 mod sizes;
 mod start;
@@ -15,8 +14,6 @@ use crate::load::request;
 use crate::report::Report;
 use crate::servers::{Folder, Guards, Server};
 use crate::{Result, answers, reviews as bodies, scaled};
-
-pub(crate) use memory::settled;
 
 /// Names of the peers.
 pub(crate) const ECHO: &str = "echo";
@@ -35,7 +32,6 @@ pub(crate) fn measure(folder: &Folder, report: &mut Report) -> Result<()> {
     reviews::measure(folder, report)?;
     latency::measure(folder, report)?;
     sizes::measure(folder, report)?;
-    new_connections::measure(folder, report)?;
     memory::measure(folder, report)?;
     start::measure(folder, report)
 }
@@ -60,32 +56,18 @@ pub(crate) fn answer(server: &Server, folder: &Folder, path: &str, body: &[u8]) 
     connection.ask(&request(path, body))
 }
 
-/// The cost of a request in a closed loop.
-pub(crate) struct Cost {
-    pub(crate) cpu: Duration,
-    /// How often a thread of the server went to sleep.
-    pub(crate) sleeps: f64,
-    /// The latency below which 99 % are.
-    pub(crate) p99: Duration,
-}
-
-/// Measures requests in a closed loop.
-pub(crate) fn cost(
+/// Returns the CPU time of a request in a closed loop.
+pub(crate) fn cpu(
     server: &Server,
     folder: &Folder,
     request: &[u8],
     connections: usize,
     count: usize,
-) -> Result<Cost> {
+) -> Result<Duration> {
     let count = scaled(count);
     let mut load = server.load(folder, request, connections)?;
     load.closed(count.div_ceil(WARM_UP))?;
-    let (cpu, sleeps) = (server.cpu()?, server.sleeps()?);
-    let latencies = load.closed(count)?;
-    let (cpu, sleeps) = (server.cpu()?.saturating_sub(cpu), server.sleeps()?.saturating_sub(sleeps));
-    Ok(Cost {
-        cpu: cpu / u32::try_from(count)?,
-        sleeps: sleeps as f64 / count as f64,
-        p99: crate::load::quantile(&latencies, 990)?,
-    })
+    let before = server.cpu()?;
+    load.closed(count)?;
+    Ok(server.cpu()?.saturating_sub(before) / u32::try_from(count)?)
 }

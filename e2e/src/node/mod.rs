@@ -43,7 +43,7 @@ use crate::daemon::Daemon;
 use crate::fixture::Fixture;
 use crate::image::Image;
 use crate::namespace::Namespace;
-use crate::supervisor::{Output, Process, Supervisor, Tool, host_state};
+use crate::supervisor::{Output, Process, Supervisor, Tool};
 use crate::wait::{Poll, eventually};
 use running_pod::condition;
 use runtime::Runtime;
@@ -147,7 +147,7 @@ impl Node {
         // Without the kubelet and containerd, no container starts again.
         let _ = self.kubelet.end();
         self.runtime.end();
-        self.supervisor.kill_all_in(self.sandbox.cgroup().trim_start_matches('/'));
+        self.supervisor.remove_cgroup(self.sandbox.cgroup().trim_start_matches('/'));
         let _ = self.lxcfs.end();
         let _ = self.names.end();
         let _ = self.scheduler.end();
@@ -211,14 +211,6 @@ impl Node {
     /// Returns its address for this host and for pods.
     pub fn address(&self) -> Ipv4Addr {
         self.sandbox.address()
-    }
-
-    /// Returns the names of what the host shows of it: a link, a cgroup, its pid namespace, and the work directory, which a
-    /// mount would name.
-    pub fn names_on_this_host(&self) -> Result<Vec<String>> {
-        let cgroup = self.sandbox.cgroup().trim_start_matches('/').to_owned();
-        let work = host_state::work_directory(self.supervisor.work());
-        Ok(vec![self.sandbox.link(), cgroup, host_state::pid_namespace()?, work])
     }
 
     /// Returns its LXCFS. If it is stopped, it unmounts; if it is killed, the mount remains without a server.

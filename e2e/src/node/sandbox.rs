@@ -16,12 +16,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 
 pub(crate) use mounts::disk;
 
-use crate::supervisor::{Process, Supervisor, Tool};
-use crate::wait::{Poll, eventually};
+use crate::supervisor::{Process, Supervisor, Tool, addresses};
 
 /// The time of a short command on a loaded machine.
 const AT_ONCE: Duration = Duration::from_secs(60);
@@ -58,7 +57,8 @@ impl Sandbox {
             .with_context(|| format!("cannot make {}", directory.display()))?;
         Self::check(supervisor)?;
         let cgroup = format!("/{}", supervisor.cgroup()?);
-        let holder = hold(supervisor)?;
+        // Later mounts of the host appear in its namespace, and its mounts do not appear on the host.
+        let holder = supervisor.idle(&["--mount", "--net", "--propagation=slave"])?;
         let subnet = supervisor.link(holder.pid())?;
         let sandbox = Self { holder, directory, cgroup, subnet };
         sandbox.lay_network(supervisor).context("cannot create the node's network")?;
@@ -68,12 +68,12 @@ impl Sandbox {
 
     /// Returns the node's address for this host and for pods.
     pub fn address(&self) -> Ipv4Addr {
-        Ipv4Addr::new(10, 98, self.subnet, 2)
+        addresses(self.subnet).1
     }
 
     /// Returns this host's address for the node.
     pub fn host_address(&self) -> Ipv4Addr {
-        Ipv4Addr::new(10, 98, self.subnet, 1)
+        addresses(self.subnet).0
     }
 
     /// Returns the interface of this host that leads to the node.
@@ -147,23 +147,4 @@ impl Sandbox {
         let shell = Tool::new("node-mounts", "sh").arguments(["-eu"]).input(script);
         supervisor.run(self.inside(shell), AT_ONCE)?.succeeded().map(drop)
     }
-}
-
-/// Starts the process that keeps the namespaces. Later mounts of the host appear in them, and their mounts do not
-/// appear on the host.
-fn hold(supervisor: &Arc<Supervisor>) -> Result<Process> {
-    let tool = Tool::new("node-ground", "unshare")
-        .arguments(["--mount", "--net", "--propagation=slave", "sleep", "infinity"])
-        .grace(Duration::ZERO);
-    let holder = supervisor.start_process(tool)?;
-    let name = format!("/proc/{}/comm", holder.pid());
-    eventually("namespaces of their own", AT_ONCE, || {
-        if let Some(exit) = holder.exit()? {
-            bail!(holder.failure(format_args!("ended with {exit}")));
-        }
-        // `unshare` becomes `sleep` when both namespaces exist.
-        let name = std::fs::read_to_string(&name).unwrap_or_default();
-        Ok(if name.trim() == "sleep" { Poll::Ready(()) } else { Poll::Pending(name) })
-    })?;
-    Ok(holder)
 }

@@ -1,126 +1,105 @@
-//! A cgroup of the run's own in every hierarchy, below which the node's containers are.
+//! Cgroups of the run, one for each node, below which the containers are.
 //!
-//! Hosts have one unified hierarchy (version 2), one hierarchy per controller (version 1), or both. `mountinfo` says
-//! which.
-//!
-//! - Version 1: a new cpuset is empty and accepts no process, so it gets its parent's processors and memory nodes.
-//! - Version 2: a group has the controllers that its parent enables for it. `delegation.rs` enables those that are missing
-//!   in the root, and disables them after the last run.
+//! Hosts have one unified hierarchy (version 2), one hierarchy per controller (version 1), or both. `mountinfo` says which. A group
+//! exists in each of them under the same name, which begins with that of the run. Controllers that a unified root lacks are
+//! enabled and stay so: the kubelet would enable them too, and they have no effect without limits.
 
-use std::collections::BTreeSet;
-use std::fs::File;
+use std::fs::{OpenOptions, read_dir, read_to_string};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::process::read;
 use crate::console::print;
 
-mod delegation;
-
-/// The controllers without which the kubelet does not start.
+/// The controllers without which the kubelet does not start, and those that it uses if the kernel has them.
 const NEEDED: [&str; 4] = ["cpu", "cpuset", "memory", "pids"];
-
-/// The prefix of every group of a run. Groups without it are never touched.
-const PREFIX: &str = "durward-";
+const USED: [&str; 2] = ["hugetlb", "io"];
 
 /// A killed process leaves its group when the kernel has released it.
 const EMPTY_WITHIN: Duration = Duration::from_secs(20);
 
 /// Returns the name of a run's group.
 pub(super) fn name(run: &str, number: u64) -> String {
-    format!("{PREFIX}{run}-{number}")
+    format!("durward-{run}-{number}")
 }
 
-/// Makes the group in every hierarchy, or in none. It must be in the journal already.
+/// Makes the group in every hierarchy.
 pub(super) fn create(name: &str) -> Result<()> {
-    ensure!(is_ours(name), "{name:?} is not the name of a run's cgroup");
-    let hierarchies = hierarchies()?;
-    if let Some(lack) = lack_of(&hierarchies) {
+    if let Some(lack) = lack() {
         bail!(lack);
     }
-    let made = hierarchies.iter().try_for_each(|hierarchy| hierarchy.create(name));
-    if made.is_err() {
-        remove(name);
+    for Hierarchy { root, unified, controllers } in hierarchies() {
+        let group = root.join(name);
+        std::fs::create_dir(&group).with_context(|| {
+            format!(
+                "cannot make the cgroup {}: a node needs root and a writable cgroup hierarchy (in a container: \
+                 docker run --privileged --cgroupns=host)",
+                group.display()
+            )
+        })?;
+        if unified {
+            let wanted = |name: &&String| NEEDED.iter().chain(&USED).any(|wanted| name == wanted);
+            for controller in controllers.iter().filter(wanted) {
+                write(&root.join("cgroup.subtree_control"), &format!("+{controller}"))?;
+            }
+        } else {
+            // A new cpuset of version 1 is empty and accepts no process.
+            for file in ["cpuset.mems", "cpuset.cpus"] {
+                if let Ok(parents) = read_to_string(root.join(file)) {
+                    write(&group.join(file), parents.trim())?;
+                }
+            }
+        }
     }
-    made
+    Ok(())
 }
 
-/// Removes the group and all groups below it. Its processes must have been killed.
+/// Removes all groups of a run.
+pub(super) fn remove_all(run: &str) {
+    let prefix = format!("durward-{run}-");
+    for hierarchy in hierarchies() {
+        for entry in read_dir(&hierarchy.root).into_iter().flatten().filter_map(Result::ok) {
+            if let Some(name) = entry.file_name().to_str().filter(|name| name.starts_with(&prefix)) {
+                remove(name);
+            }
+        }
+    }
+}
+
+/// Kills the processes of the group and of all groups below it, and removes the groups.
 pub(super) fn remove(name: &str) {
-    let hierarchies = match hierarchies() {
-        Ok(hierarchies) if is_ours(name) => hierarchies,
-        Ok(_) => return print(format_args!("{name:?} is not the name of a run's cgroup: it is not removed")),
-        Err(error) => return print(format_args!("the cgroup {name} is not removed: {error:#}")),
-    };
     let began = Instant::now();
-    while !hierarchies.iter().all(|hierarchy| remove_tree(&hierarchy.root.join(name))) {
+    let groups = || hierarchies().into_iter().flat_map(|hierarchy| tree(&hierarchy.root.join(name)));
+    while let Some(left) = groups().next() {
+        for group in groups().collect::<Vec<_>>().iter().rev() {
+            // In version 1, SIGKILL does not end a frozen process.
+            let _ = write(&group.join("freezer.state"), "THAWED");
+            let processes = read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+            // A process of another pid namespace has the number 0.
+            for process in processes.lines().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {
+                let _ = kill_process(process, Signal::KILL);
+            }
+            let _ = std::fs::remove_dir(group);
+        }
         if began.elapsed() >= EMPTY_WITHIN {
-            print(format_args!("the cgroup {name} still has processes and is not removed"));
-            break;
-        }
-        thaw(name);
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    for hierarchy in hierarchies.iter().filter(|hierarchy| hierarchy.unified) {
-        if let Err(error) = delegation::restore(&hierarchy.root) {
-            print(format_args!("{error:#}"));
-        }
-    }
-}
-
-/// Kills the processes of the group and of all groups below it. A process that starts meanwhile is killed in the next round.
-pub(super) fn kill(name: &str) {
-    const ROUNDS: usize = 10;
-    thaw(name);
-    for _ in 0..ROUNDS {
-        let roots = hierarchies().unwrap_or_default().into_iter().map(|hierarchy| hierarchy.root.join(name));
-        let lists = roots.flat_map(|root| tree(&root)).map(|group| read(&group.join("cgroup.procs")));
-        let pids: BTreeSet<i32> =
-            lists.collect::<String>().lines().filter_map(|pid| pid.parse().ok()).collect();
-        // A process of another pid namespace has the number 0.
-        let processes: Vec<Pid> = pids.into_iter().filter_map(Pid::from_raw).collect();
-        if processes.is_empty() {
-            return;
-        }
-        for process in processes {
-            let _ = kill_process(process, Signal::KILL);
+            return print(format_args!(
+                "the cgroup {} still has processes and is not removed",
+                left.display()
+            ));
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-}
-
-/// Thaws the group and all groups below it. In version 1, SIGKILL does not end a frozen process.
-pub(super) fn thaw(name: &str) {
-    for hierarchy in hierarchies().unwrap_or_default().iter().filter(|hierarchy| !hierarchy.unified) {
-        for group in tree(&hierarchy.root.join(name)) {
-            let _ = write_existing(&group.join("freezer.state"), "THAWED");
-        }
-    }
-}
-
-/// Returns the root of every hierarchy.
-pub(super) fn roots() -> Result<Vec<PathBuf>> {
-    Ok(hierarchies()?.into_iter().map(|hierarchy| hierarchy.root).collect())
-}
-
-/// Accepts letters, digits and hyphens only, so that a name cannot lead out of the root.
-fn is_ours(name: &str) -> bool {
-    name.strip_prefix(PREFIX).is_some_and(|rest| {
-        !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-    })
 }
 
 /// Returns why no node can have its cgroups on this host, or none if it can.
 pub(crate) fn lack() -> Option<String> {
-    hierarchies().map_or_else(|error| Some(format!("{error:#}")), |hierarchies| lack_of(&hierarchies))
-}
-
-fn lack_of(hierarchies: &[Hierarchy]) -> Option<String> {
-    let is_there = |wanted: &&str| hierarchies.iter().any(|hierarchy| hierarchy.has(wanted));
-    let missing: Vec<_> = NEEDED.into_iter().filter(|wanted| !is_there(wanted)).collect();
+    let controllers: Vec<String> =
+        hierarchies().into_iter().flat_map(|hierarchy| hierarchy.controllers).collect();
+    let missing: Vec<_> =
+        NEEDED.into_iter().filter(|needed| !controllers.iter().any(|had| had == needed)).collect();
     (!missing.is_empty()).then(|| {
         format!(
             "no cgroup hierarchy that is mounted here has the controllers {}: on a host, mount them, and start the \
@@ -136,30 +115,20 @@ fn tree(group: &Path) -> Vec<PathBuf> {
     let mut groups = if group.is_dir() { vec![group.to_owned()] } else { Vec::new() };
     let mut next = 0;
     while let Some(group) = groups.get(next) {
-        let Ok(entries) = std::fs::read_dir(group) else { break };
-        let below: Vec<_> = entries
-            .filter_map(Result::ok)
-            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-            .map(|entry| entry.path())
-            .collect();
+        let entries = read_dir(group).into_iter().flatten().filter_map(Result::ok);
+        let below = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        let below: Vec<_> = below.map(|entry| entry.path()).collect();
         groups.extend(below);
         next += 1;
     }
     groups
 }
 
-/// Returns whether the group is gone, with all groups below it.
-fn remove_tree(group: &Path) -> bool {
-    for group in tree(group).iter().rev() {
-        let _ = std::fs::remove_dir(group);
-    }
-    !group.exists()
-}
-
-/// Writes a file only if it exists.
-fn write_existing(path: &Path, text: &str) -> std::io::Result<()> {
-    use std::io::Write as _;
-    File::options().write(true).open(path)?.write_all(text.as_bytes())
+/// Writes a file that exists.
+fn write(path: &Path, text: &str) -> Result<()> {
+    let written =
+        OpenOptions::new().write(true).open(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.with_context(|| format!("cannot write {text} to {}", path.display()))
 }
 
 /// A hierarchy that is mounted in full.
@@ -170,19 +139,18 @@ struct Hierarchy {
     controllers: Vec<String>,
 }
 
-fn hierarchies() -> Result<Vec<Hierarchy>> {
-    let mounts =
-        std::fs::read_to_string("/proc/self/mountinfo").context("cannot read /proc/self/mountinfo")?;
-    let mut found = parse(&mounts);
+fn hierarchies() -> Vec<Hierarchy> {
+    let mut found = parse(&read_to_string("/proc/self/mountinfo").unwrap_or_default());
     for unified in found.iter_mut().filter(|hierarchy| hierarchy.unified) {
-        unified.controllers = words(&unified.root.join("cgroup.controllers"))?;
+        let controllers = read_to_string(unified.root.join("cgroup.controllers")).unwrap_or_default();
+        unified.controllers = controllers.split_whitespace().map(str::to_owned).collect();
     }
-    Ok(found)
+    found
 }
 
 /// Returns the first full mount of each hierarchy.
 fn parse(mountinfo: &str) -> Vec<Hierarchy> {
-    let mut seen = BTreeSet::new();
+    let mut seen = std::collections::BTreeSet::new();
     let mut found = Vec::new();
     for line in mountinfo.lines() {
         let Some((place, kind)) = line.split_once(" - ") else { continue };
@@ -193,53 +161,28 @@ fn parse(mountinfo: &str) -> Vec<Hierarchy> {
             continue;
         };
         if seen.insert((*device).to_owned()) {
-            let unified = *kind == "cgroup2";
             let controllers = options.split(',').map(str::to_owned).collect();
-            found.push(Hierarchy { root: root.into(), unified, controllers });
+            found.push(Hierarchy { root: root.into(), unified: *kind == "cgroup2", controllers });
         }
     }
     found
 }
 
-impl Hierarchy {
-    fn has(&self, controller: &str) -> bool {
-        self.controllers.iter().any(|had| had == controller)
-    }
-
-    fn create(&self, name: &str) -> Result<()> {
-        let group = self.root.join(name);
-        // If version 1 hierarchies have the controllers, the unified hierarchy has none to enable.
-        if self.unified && NEEDED.iter().any(|needed| self.has(needed)) {
-            return delegation::enable(&self.root, &self.controllers, || make(&group));
-        }
-        make(&group)?;
-        for file in ["cpuset.mems", "cpuset.cpus"] {
-            if let Ok(parents) = std::fs::read_to_string(self.root.join(file))
-                && !self.unified
-            {
-                let path = group.join(file);
-                write_existing(&path, parents.trim())
-                    .with_context(|| format!("cannot write {}", path.display()))?;
-            }
-        }
-        Ok(())
-    }
-}
-
-fn make(group: &Path) -> Result<()> {
-    std::fs::create_dir(group).with_context(|| {
-        format!(
-            "cannot make the cgroup {}: a node needs root and a writable cgroup hierarchy (in a container: \
-             docker run --privileged --cgroupns=host)",
-            group.display()
-        )
-    })
-}
-
-fn words(path: &Path) -> Result<Vec<String>> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(text.split_whitespace().map(str::to_owned).collect())
-}
-
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_hierarchies_of_both_versions_once() {
+        let found = parse(
+            "30 25 0:26 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
+             31 25 0:26 / /mnt/again rw - cgroup cgroup rw,cpu,cpuacct\n\
+             32 25 0:27 /docker/7 /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n\
+             33 25 0:28 / /sys/fs/cgroup/unified rw shared:9 - cgroup2 cgroup2 rw\n\
+             34 25 8:1 / /data rw - ext4 /dev/sda1 rw\n",
+        );
+        let roots: Vec<_> = found.iter().map(|found| (found.root.to_str().unwrap(), found.unified)).collect();
+        assert_eq!(roots, [("/sys/fs/cgroup/cpu,cpuacct", false), ("/sys/fs/cgroup/unified", true)]);
+        assert_eq!(found[0].controllers, ["rw", "cpu", "cpuacct"]);
+    }
+}

@@ -1,31 +1,30 @@
 //! Runs a program in a pid namespace and a mount namespace of its own, and cleans up after it.
 //!
-//! Three processes execute the same program, one after another:
-//! - the *owner*, which the user started: it cleans up after dead runs, starts the second and returns its exit code;
-//! - the *first process* of the namespace: it starts the third, reaps orphans, and cleans up when the third has ended
-//!   or the owner's end of a pipe is closed;
+//! Three processes execute the same program:
+//! - the *owner*, which the user started: it starts the second and returns its exit code;
+//! - the *first process* of the namespace: it starts the third and reaps orphans. When the third has ended, or the owner's end
+//!   of a pipe is closed, it kills all others and cleans up;
 //! - the *tests*, for which [`isolate`] returns none.
+//!
+//! If the first process is killed, the kernel kills the others, and the owner cleans up.
 
-use std::io::{BufRead as _, Read as _, Write as _};
+use std::io::Read as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, wait};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, wait};
 
 use super::Exit;
-use super::identity::Identity;
-use super::journal::{self, Journal};
-use crate::binaries::cache;
+use super::run::Run;
 use crate::console::print;
 
 /// The environment variable that names the process's role.
 pub(super) const ROLE: &str = "DURWARD_E2E_ROLE";
 
-/// The environment variable with the path of the journal.
-const JOURNAL: &str = "DURWARD_E2E_JOURNAL";
+/// The environment variable with the name of the run.
+const RUN: &str = "DURWARD_E2E_RUN";
 
 const FIRST: &str = "first";
 const TESTS: &str = "tests";
@@ -50,46 +49,38 @@ pub fn isolate() -> Option<ExitCode> {
     ))
 }
 
-/// Returns the path of this run's journal.
-pub(super) fn journal() -> Result<PathBuf> {
-    std::env::var_os(JOURNAL).map(PathBuf::from).context("this process is not in a run's namespaces")
+/// Returns the run of this process.
+pub(super) fn run() -> Result<Run> {
+    Run::named(&std::env::var(RUN).context("this process is not in a run's namespaces")?)
 }
 
 /// Returns a number that differs between concurrent runs. Process ids do not: each run counts from 1.
 pub(crate) fn run_number() -> u32 {
-    let journal = std::env::var(JOURNAL).unwrap_or_else(|_| std::process::id().to_string());
-    journal.bytes().fold(0, |number: u32, byte| number.wrapping_mul(31).wrapping_add(byte.into()))
+    let run = std::env::var(RUN).unwrap_or_else(|_| std::process::id().to_string());
+    run.bytes().fold(0, |number: u32, byte| number.wrapping_mul(31).wrapping_add(byte.into()))
 }
 
 fn owner() -> Result<u8> {
     let is_root = rustix::process::geteuid().is_root();
     ensure!(is_root, "the end-to-end tests need root, for namespaces of their own");
-    let cache = cache()?;
-    let mut supervisor = None;
-    let journal = Journal::create(&cache, || {
-        // The mounts of the host appear in the namespace, and none of the namespace on the host.
-        let mut command = Command::new("unshare");
-        command
-            .args(["--pid", "--mount-proc", "--propagation=slave", "--fork", "--kill-child=KILL", "--"])
-            .arg(std::env::current_exe()?)
-            .args(std::env::args_os().skip(1))
-            .env(ROLE, FIRST)
-            .stdin(Stdio::piped())
-            // Ctrl-C in the terminal reaches the owner only.
-            .process_group(0);
-        let child = supervisor.insert(command.spawn().context("cannot run `unshare` (Debian: util-linux)")?);
-        Identity::of(i32::try_from(child.id())?).context("cannot make a pid and a mount namespace")
-    })?;
-    let mut supervisor = supervisor.context("nothing was started")?;
-    let mut pipe = supervisor.stdin.take().context("the pipe is missing")?;
-    let _ = writeln!(pipe, "{}", journal.path().display());
-    let status = supervisor.wait().context("cannot wait for the tests")?;
-    drop::<ChildStdin>(pipe);
-    if journal.path().exists() {
-        let path = journal.path().to_owned();
-        drop(journal);
-        print("the supervisor of this run was killed: cleaning up after it");
-        journal::clean(&path);
+    let (run, _lives) = Run::start()?;
+    // The mounts of the host appear in the namespace, and none of the namespace on the host.
+    let mut first = Command::new("unshare")
+        .args(["--pid", "--mount-proc", "--propagation=slave", "--fork", "--kill-child=KILL", "--"])
+        .arg(std::env::current_exe()?)
+        .args(std::env::args_os().skip(1))
+        .env(ROLE, FIRST)
+        .env(RUN, &run.name)
+        .stdin(Stdio::piped())
+        // Ctrl-C in the terminal reaches the owner only.
+        .process_group(0)
+        .spawn()
+        .context("cannot run `unshare` (Debian: util-linux)")?;
+    let pipe = first.stdin.take();
+    let status = first.wait().context("cannot wait for the tests")?;
+    drop(pipe);
+    if run.work.exists() {
+        run.clean();
     }
     Ok(code(status.into()))
 }
@@ -98,22 +89,18 @@ fn owner() -> Result<u8> {
 fn first() -> Result<u8> {
     // Outside a namespace, `kill_all` would kill all processes of the host.
     ensure!(std::process::id() == 1, "{ROLE}={FIRST} is only for the first process of a pid namespace");
-    let mut stdin = std::io::stdin().lock();
-    let mut path = String::new();
-    stdin.read_line(&mut path)?;
-    let path = PathBuf::from(path.trim_end());
-    let journal = Journal::open(&path)?;
+    let run = run()?;
+    // The lock is held until the end, so that no other run cleans up at the same time.
+    let _lives = run.hold()?;
     // The end of the terminal's session does not reach it. This fails if it has a session already.
     let _ = rustix::process::setsid();
     let tests = Command::new(std::env::current_exe()?)
         .args(std::env::args_os().skip(1))
         .env(ROLE, TESTS)
-        .env(JOURNAL, &path)
         .stdin(Stdio::null())
         .spawn()
         .context("cannot start the tests")?;
     let tests = Pid::from_child(&tests);
-    drop(stdin);
     std::thread::spawn(|| {
         let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
         kill_all();
@@ -122,40 +109,24 @@ fn first() -> Result<u8> {
         if let Some((pid, status)) = wait(WaitOptions::empty())?
             && pid == tests
         {
-            break exit(status);
+            let signal = status.terminating_signal().map(Exit::Signal);
+            break signal.unwrap_or_else(|| Exit::Code(status.exit_status().unwrap_or(-1)));
         }
     };
     kill_all();
-    reap_all(&path);
-    // The lock is held until the end, so that no other run cleans up at the same time.
-    journal::clean(&path);
-    drop(journal);
+    let began = Instant::now();
+    // Orphans are children of this process. One can be cloned while the others are killed.
+    while wait(WaitOptions::NOHANG).is_ok() && began.elapsed() < ENDED_WITHIN {
+        kill_all();
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    run.clean();
     Ok(code(exit))
 }
 
 /// Kills every process of the namespace but this one: that is what a signal to the group -1 does.
 fn kill_all() {
     let _ = kill_process_group(Pid::INIT, Signal::KILL);
-}
-
-/// Reaps all processes of the namespace; orphans are children of this process.
-fn reap_all(journal: &Path) {
-    let began = Instant::now();
-    while let Ok(reaped) = wait(WaitOptions::NOHANG) {
-        if reaped.is_none() {
-            if began.elapsed() >= ENDED_WITHIN {
-                return print(format_args!("processes of the run {} do not end", journal.display()));
-            }
-            // A process that was cloned while the others were killed, and those that a version 1 freezer holds.
-            kill_all();
-            journal::thaw(journal);
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-fn exit(status: WaitStatus) -> Exit {
-    status.terminating_signal().map_or_else(|| Exit::Code(status.exit_status().unwrap_or(-1)), Exit::Signal)
 }
 
 fn code(exit: Exit) -> u8 {

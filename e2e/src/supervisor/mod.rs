@@ -1,28 +1,20 @@
 //! Isolates a run of the tests and leaves the host as it was, however the run ends.
 //!
-//! The kernel ends the processes: a run has a pid namespace and a mount namespace of its own ([`isolate`]). If the
-//! first process of the namespace ends, all others are killed, including containers and daemons that left their
-//! session. The first process also watches a pipe to the program that the user started. If that program ends or is
-//! killed, the first process kills the others, returns the leases and removes the work directory.
+//! The kernel ends the processes: a run has a pid namespace and a mount namespace of its own ([`isolate`]). If the first process
+//! of the namespace ends, all others are killed, including containers and daemons that left their session. With them go all
+//! mounts, network namespaces and links. The first process also watches a pipe to the program that the user started. If that
+//! program ends or is killed, the first process kills the others, and removes the cgroups and the work directory. If both are
+//! killed, the next run removes these ([`run`]).
 //!
-//! Leases are what namespaces do not contain: an address of the loopback device, a network link to a node, and
-//! cgroups. Each is in the [`journal`] before it is taken. If the first process itself is killed, the next run reads
-//! the journal and returns the leases.
-//!
-//! LXCFS needs the pids of the processes that read its files. It gets them because it runs in the same pid
-//! namespace as the node's containers.
-//!
-//! - [`Supervisor`], [`Process`]: start processes and lease things of the host, for the tests
-//! - `cgroup`, `network`: take leases and return them
-//! - [`host_state`]: compares the host before and after a run
+//! LXCFS needs the pids of the processes that read its files. It gets them because it runs in the same pid namespace as the
+//! node's containers.
 
 mod cgroup;
-pub mod host_state;
-pub mod identity;
 mod isolate;
-pub mod journal;
 mod network;
 mod process;
+pub mod run;
+pub mod traces;
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -30,7 +22,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -38,42 +30,42 @@ use anyhow::{Context as _, Result, bail};
 pub(crate) use cgroup::lack as cgroup_lack;
 pub use isolate::isolate;
 pub(crate) use isolate::run_number;
-pub use process::{Exit, Output, Process, Tool, cpu_time, cpu_time_by_program};
+pub use process::{Exit, Output, Process, Tool};
 
-use journal::{Entry, Head, Journal, Lease};
+use crate::wait::{Poll, eventually};
+use run::Run;
 
-/// Starts the processes of a run and leases things of the host for it.
+/// A process in namespaces of its own starts within this time on a loaded machine.
+const AT_ONCE: Duration = Duration::from_secs(60);
+
+/// Starts the processes of a run, and makes what they need on the host.
 #[derive(Debug)]
 pub struct Supervisor {
-    head: Head,
-    journal: Mutex<Journal>,
+    run: Run,
     next: AtomicU64,
+    /// The address of [`Self::address`], and the process that has the other end of its link.
+    address: Mutex<Option<(Ipv4Addr, Process)>>,
 }
 
 impl Supervisor {
     /// Returns the supervisor of this run. Fails outside [`isolate`].
     pub fn open() -> Result<Arc<Self>> {
-        let journal = Journal::open(&isolate::journal()?)?;
-        Ok(Arc::new(Self {
-            head: journal.head.clone(),
-            journal: Mutex::new(journal),
-            next: AtomicU64::new(1),
-        }))
+        Ok(Arc::new(Self { run: isolate::run()?, next: AtomicU64::new(1), address: Mutex::default() }))
+    }
+
+    /// Returns the run's name and its directories.
+    pub fn details(&self) -> &Run {
+        &self.run
     }
 
     /// Returns the directory that is removed at the end of the run.
     pub fn work(&self) -> &Path {
-        &self.head.work
+        &self.run.work
     }
 
     /// Returns the directory of logs, which is kept if the run does not pass.
     pub fn logs(&self) -> &Path {
-        &self.head.logs
-    }
-
-    /// Returns the first lines of the journal: the run's name and its processes as the user's program sees them.
-    pub fn head(&self) -> &Head {
-        &self.head
+        &self.run.logs
     }
 
     /// Starts a process that runs until it is ended. Its output is written to a log of its name, with a number if the name is
@@ -109,75 +101,60 @@ impl Supervisor {
         Ok(output)
     }
 
-    /// Adds an address of the run's own to the loopback device. The API server refuses 127.0.0.0/8 in an
-    /// `EndpointSlice`, so a webhook behind a Service needs it.
+    /// Returns an address of the run's own, which the API server accepts in an `EndpointSlice`. It refuses 127.0.0.0/8, so the
+    /// address is that of a link to an idle network namespace.
     pub fn address(&self) -> Result<Ipv4Addr> {
-        let lease =
-            self.first_free(|number| Lease::Address(network::address(number)), network::add_address)?;
-        let Lease::Address(address) = lease else { bail!("the lease of an address is {lease:?}") };
-        Ok(address)
+        let mut address = self.address.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((address, _)) = *address {
+            return Ok(address);
+        }
+        let idle = self.idle(&["--net"])?;
+        let (own, _) = addresses(self.link(idle.pid())?);
+        *address = Some((own, idle));
+        Ok(own)
+    }
+
+    /// Starts a process that has namespaces of its own and does nothing.
+    pub(crate) fn idle(&self, namespaces: &[&str]) -> Result<Process> {
+        let tool = Tool::new("idle", "unshare")
+            .arguments(namespaces.iter().copied())
+            .arguments(["sleep", "infinity"])
+            .grace(Duration::ZERO);
+        let process = self.start_process(tool)?;
+        let name = format!("/proc/{}/comm", process.pid());
+        eventually("namespaces of their own", AT_ONCE, || {
+            if let Some(exit) = process.exit()? {
+                bail!(process.failure(format_args!("ended with {exit}")));
+            }
+            // `unshare` becomes `sleep` when the namespaces exist.
+            let name = std::fs::read_to_string(&name).unwrap_or_default();
+            Ok(if name.trim() == "sleep" { Poll::Ready(()) } else { Poll::Pending(name) })
+        })?;
+        Ok(process)
     }
 
     /// Creates a cgroup of the run's own in every hierarchy and returns its name.
     pub fn cgroup(&self) -> Result<String> {
-        let name = cgroup::name(&self.head.run, self.number());
-        self.lease(Lease::Cgroup(name.clone()), |_| cgroup::create(&name))?;
+        let name = cgroup::name(&self.run.name, self.number());
+        cgroup::create(&name)?;
         Ok(name)
     }
 
-    /// Kills all processes of a cgroup that [`Self::cgroup`] created, and of the groups below it.
-    pub fn kill_all_in(&self, cgroup: &str) {
-        cgroup::kill(cgroup);
+    /// Removes a cgroup that [`Self::cgroup`] created, with its processes and the groups below it.
+    pub fn remove_cgroup(&self, name: &str) {
+        cgroup::remove(name);
     }
 
-    /// Connects the host to the network namespace of the process `into`.
+    /// Connects the host to the network namespace of the process `into`. Returns the number of the link, for [`addresses`].
     ///
-    /// Returns the x of the network 10.98.x.0/30 between them. The host has its first address. The interface `eth0` of
-    /// the namespace is still down and is meant for the second.
+    /// The interface `eth0` of the namespace is still down and is meant for the second address.
     pub fn link(&self, into: i32) -> Result<u8> {
-        let take = |lease: &Lease| network::add_link(lease, into, &self.head.run);
-        let lease = self.first_free(Lease::Link, take)?;
-        let Lease::Link(subnet) = lease else { bail!("the lease of a link is {lease:?}") };
-        Ok(subnet)
+        network::link(into, &self.run.name)
     }
 
     /// Records whether the run passed. Its logs are kept if it did not.
     pub fn finish(&self, passed: bool) -> Result<()> {
-        if passed { self.journal().write(&Entry::Passed) } else { Ok(()) }
-    }
-
-    /// Leases the first of 254 candidates that no run has. Runs with the same cache exclude each other by a lock; of two
-    /// runs with different caches, the kernel refuses one.
-    fn first_free(
-        &self,
-        candidate: impl Fn(u8) -> Lease,
-        take: impl Fn(&Lease) -> Result<()>,
-    ) -> Result<Lease> {
-        // The guard must end before the wait for the lock: the thread that has the lock writes to the journal.
-        let directory = self.journal().directory().to_owned();
-        let _lock = journal::lock(&directory)?;
-        let [spread, ..] = run_number().to_le_bytes();
-        for attempt in 0..254_u8 {
-            let lease = candidate(1 + spread.wrapping_add(attempt) % 254);
-            if network::is_present(&lease) {
-                continue;
-            }
-            match self.lease(lease.clone(), &take) {
-                Err(_) if network::is_present(&lease) => {}
-                result => return result.map(|()| lease),
-            }
-        }
-        bail!("all of 10.98.1.0 to 10.98.254.0, or 10.99.1.1 to 10.99.254.1, are in use on this host")
-    }
-
-    /// Records the lease before it is taken, and again if it could not be taken.
-    fn lease(&self, lease: Lease, take: impl Fn(&Lease) -> Result<()>) -> Result<()> {
-        self.journal().write(&Entry::Leased(lease.clone()))?;
-        let taken = take(&lease);
-        if taken.is_err() {
-            self.journal().write(&Entry::Returned(lease))?;
-        }
-        taken
+        if passed { self.run.passed() } else { Ok(()) }
     }
 
     fn log(&self, name: &str) -> Result<PathBuf> {
@@ -194,10 +171,11 @@ impl Supervisor {
     fn number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
+}
 
-    fn journal(&self) -> MutexGuard<'_, Journal> {
-        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// Returns the addresses of a link: that of the host, and that of the namespace.
+pub fn addresses(link: u8) -> (Ipv4Addr, Ipv4Addr) {
+    (Ipv4Addr::new(10, 98, link, 1), Ipv4Addr::new(10, 98, link, 2))
 }
 
 fn create(path: &Path) -> Result<File> {

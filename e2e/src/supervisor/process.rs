@@ -1,7 +1,5 @@
 //! Processes of a run: how they are started, awaited, signaled and ended.
 
-use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
@@ -23,19 +21,6 @@ const INTERVAL: Duration = Duration::from_millis(10);
 
 /// A process in the kernel, for example in a file system that hangs, ends late or never after SIGKILL.
 const KILLED_WITHIN: Duration = Duration::from_secs(180);
-
-/// The processor time of processes that have ended by program, and their number.
-static ENDED: Mutex<BTreeMap<String, (Duration, usize)>> = Mutex::new(BTreeMap::new());
-
-thread_local! {
-    /// The processor time of the processes that this thread has waited for.
-    static CPU_TIME: Cell<Duration> = const { Cell::new(Duration::ZERO) };
-}
-
-/// Returns the processor time of the processes that this thread has waited for, and of their children.
-pub fn cpu_time() -> Duration {
-    CPU_TIME.get()
-}
 
 /// A program with its arguments.
 #[derive(Debug, Clone)]
@@ -302,61 +287,10 @@ impl State {
         if self.exit.is_none() && ended()?.is_some() {
             // Children that it left, for example compilers of an interrupted build. Until it is reaped, the group is its.
             let _ = kill_process_group(pid, Signal::KILL);
-            if let Some(CpuTime { program, own, children }) = cpu_time_of(pid.as_raw_nonzero().get()) {
-                CPU_TIME.set(CPU_TIME.get() + own + children);
-                add(&mut ENDED.lock().unwrap_or_else(PoisonError::into_inner), &program, own + children);
-            }
             self.exit = Some(self.child.wait()?.into());
         }
         Ok(self.exit)
     }
-}
-
-/// Returns the processor time of all programs of the run so far, with the number of their processes.
-///
-/// The run has its own pid namespace, so `/proc` shows no other processes. Children of a program that has ended count for it.
-pub fn cpu_time_by_program() -> BTreeMap<String, (Duration, usize)> {
-    let mut times = ENDED.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let own_pid = i32::try_from(std::process::id()).unwrap_or_default();
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
-    for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()) {
-        let Some(CpuTime { program, own, children }) = cpu_time_of(pid) else { continue };
-        // The children of the tests are in the list already. Those of the first process are containers that have ended.
-        match pid {
-            1 => {
-                add(&mut times, &program, own);
-                add(&mut times, "ended containers", children);
-            }
-            _ if pid == own_pid => add(&mut times, &program, own),
-            _ => add(&mut times, &program, own + children),
-        }
-    }
-    times
-}
-
-fn add(times: &mut BTreeMap<String, (Duration, usize)>, program: &str, time: Duration) {
-    let (sum, count) = times.entry(program.to_owned()).or_default();
-    *sum += time;
-    *count += 1;
-}
-
-/// The processor time of a process and of its children that have ended.
-struct CpuTime {
-    program: String,
-    own: Duration,
-    children: Duration,
-}
-
-/// Returns the processor time of a process. One that has ended and is not reaped yet has it too.
-fn cpu_time_of(pid: i32) -> Option<CpuTime> {
-    let line = read(Path::new(&format!("/proc/{pid}/stat")));
-    let (head, fields) = line.rsplit_once(')')?;
-    let (_, program) = head.split_once('(')?;
-    // After the name in parentheses: state is the first field, and utime, stime, cutime and cstime are fields 12 to 15. Linux shows
-    // them in hundredths of a second on every architecture.
-    let mut ticks = fields.split_ascii_whitespace().skip(11).filter_map(|field| field.parse::<u64>().ok());
-    let mut next_two = || Some(Duration::from_millis(10 * (ticks.next()? + ticks.next()?)));
-    Some(CpuTime { program: program.to_owned(), own: next_two()?, children: next_two()? })
 }
 
 pub(super) fn read(path: &Path) -> String {

@@ -7,10 +7,9 @@ use std::path::PathBuf;
 use e2e::binaries::{Binary, cache};
 use e2e::node;
 use e2e::prelude::*;
-use e2e::supervisor::Tool;
-use e2e::supervisor::host_state::HostState;
-use e2e::supervisor::identity::Identity;
-use rustix::process::Signal;
+use e2e::supervisor::run::Run;
+use e2e::supervisor::{Tool, traces};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// A new cluster takes six seconds on an idle machine.
 const UP_WITHIN: Duration = Duration::from_secs(300);
@@ -20,7 +19,6 @@ const CLEAN_WITHIN: Duration = Duration::from_secs(60);
 
 #[e2e::case]
 fn a_local_cluster_runs_until_it_is_stopped(context: &TestContext) -> Result<()> {
-    let before = HostState::now()?;
     let node = context.node()?;
     let shop = node.namespace("shop")?;
     shop.pod("web").container_like("app", node::idle(json!({}))).is_admitted()?;
@@ -32,7 +30,7 @@ fn a_local_cluster_runs_until_it_is_stopped(context: &TestContext) -> Result<()>
     ensure!(cluster.lxcfs_state()? == "serves\n" && message.contains("make cluster LXCFS=no"), "{message}");
     let again = cluster.run("up")?.succeeded()?.stdout;
     ensure!(again == message, "it is another cluster: {again}");
-    cluster.shows_nothing_but_its_names(&before)?;
+    cluster.shows_all_but_mounts()?;
 
     // Each pod has the first address of the same network, and neither sees the other.
     let web = node.pod(&shop, "web").is_ready()?;
@@ -42,50 +40,21 @@ fn a_local_cluster_runs_until_it_is_stopped(context: &TestContext) -> Result<()>
 
     let gone = cluster.run("down")?.succeeded()?.stdout;
     ensure!(gone.contains("is gone"), "it prints {gone:?}");
-    // No waiting: `down` returns when everything is restored.
-    let left = cluster.left(&before)?;
-    ensure!(left.is_empty(), "left behind: {left:#?}");
+    cluster.left_nothing()?;
     let again = cluster.run("down")?.succeeded()?.stdout;
     ensure!(again.contains("No cluster is up"), "it prints {again:?}");
     web.exec("app", &["true"]).map(drop)
 }
 
-#[e2e::case(Soak)]
+#[e2e::case]
 fn a_node_leaves_nothing_behind_when_its_holder_is_killed(context: &TestContext) -> Result<()> {
-    let before = HostState::now()?;
     let cluster = LocalCluster::up_with(context, "no")?;
     cluster.runs_a_pod()?;
     ensure!(cluster.lxcfs_state()? == "nothing\n", "LXCFS runs: {}", cluster.message);
-    cluster.has(&before, &["+ link", "+ addr", "+ cgroup", "+ process"])?;
-    cluster.process("holder")?.signal(Signal::KILL);
-    cluster.leaves_nothing(&before)
-}
-
-#[e2e::case(Soak)]
-fn the_next_run_cleans_up_the_node_of_a_killed_supervisor(context: &TestContext) -> Result<()> {
-    let before = HostState::now()?;
-    let cluster = LocalCluster::up(context)?;
-    cluster.runs_a_pod()?;
-    // The holder is stopped first, because it would do the supervisor's work.
-    let (holder, supervisor) = (cluster.process("holder")?, cluster.process("supervisor")?);
-    holder.signal(Signal::STOP);
-    supervisor.signal(Signal::KILL);
-    holder.signal(Signal::KILL);
-    eventually("the end of both", CLEAN_WITHIN, || {
-        let alive = holder.is_alive() || supervisor.is_alive();
-        Ok(if alive { Poll::Pending("alive".to_owned()) } else { Poll::Ready(()) })
-    })?;
-    // The kernel ends the processes and the links of the namespace. A run with live processes is not cleaned up.
-    eventually("the end of the node's processes", CLEAN_WITHIN, || {
-        let left = cluster.left(&before)?;
-        let alive: Vec<_> = left.into_iter().filter(|line| line.starts_with("+ process")).collect();
-        Ok(if alive.is_empty() { Poll::Ready(()) } else { Poll::Pending(format!("{alive:#?}")) })
-    })?;
-    cluster.has(&before, &["+ cgroup"])?;
-    cluster.run("down")?.succeeded()?;
-    let left = cluster.left(&before)?;
-    ensure!(left.is_empty(), "left behind: {left:#?}");
-    Ok(())
+    cluster.shows_all_but_mounts()?;
+    let holder = cluster.state["holder"].as_i64().context("no holder")?;
+    kill_process(Pid::from_raw(i32::try_from(holder)?).context("no holder")?, Signal::KILL)?;
+    cluster.left_nothing()
 }
 
 /// A cluster of `e2e-cluster`, in its own cache with the run's binaries.
@@ -163,42 +132,25 @@ impl<'a> LocalCluster<'a> {
         self.kubectl(&["logs", "looks"])
     }
 
-    fn process(&self, name: &str) -> Result<Identity> {
-        Ok(serde_json::from_value(self.state[name].clone())?)
+    fn traces(&self) -> Vec<String> {
+        let text = |field: &str| self.state[field].as_str().unwrap_or_default();
+        let (name, work) = (text("run").to_owned(), PathBuf::from(text("work")));
+        traces::of(&Run { name, work, logs: PathBuf::new() }, text("pid_namespace"))
     }
 
-    fn names(&self) -> Result<Vec<String>> {
-        Ok(serde_json::from_value(self.state["names"].clone())?)
-    }
-
-    /// Returns the differences of the host to its earlier state.
-    fn left(&self, before: &HostState) -> Result<Vec<String>> {
-        Ok(before.difference(&HostState::now()?, &self.names()?))
-    }
-
-    fn shows_nothing_but_its_names(&self, before: &HostState) -> Result<()> {
-        let names = self.names()?;
-        let seen = self.left(before)?;
-        // A mount would contain a name of the run too, and none can be visible.
-        let is_its_own =
-            |line: &str| !line.contains(" mount ") && names.iter().any(|name| line.contains(name.as_str()));
-        let more: Vec<_> = seen.iter().filter(|line| !is_its_own(line)).collect();
-        ensure!(more.is_empty(), "the host shows what only the node should: {more:#?}");
-        Ok(())
-    }
-
-    /// Fails unless the host shows these kinds of things, without which a case proves nothing.
-    fn has(&self, before: &HostState, kinds: &[&str]) -> Result<()> {
-        let left = self.left(before)?;
-        for kind in kinds {
-            ensure!(left.iter().any(|line| line.starts_with(kind)), "expected {kind} in {left:#?}");
+    /// Fails unless the host shows the node, and shows none of its mounts.
+    fn shows_all_but_mounts(&self) -> Result<()> {
+        let traces = self.traces();
+        for kind in ["process", "link", "cgroup", "directory"] {
+            ensure!(traces.iter().any(|trace| trace.starts_with(kind)), "no {kind}: {traces:#?}");
         }
+        ensure!(!traces.iter().any(|trace| trace.starts_with("mount")), "a mount is visible: {traces:#?}");
         Ok(())
     }
 
-    fn leaves_nothing(&self, before: &HostState) -> Result<()> {
-        eventually("the host to be as before", CLEAN_WITHIN, || {
-            let left = self.left(before)?;
+    fn left_nothing(&self) -> Result<()> {
+        eventually("the node to leave nothing", CLEAN_WITHIN, || {
+            let left = self.traces();
             Ok(if left.is_empty() { Poll::Ready(()) } else { Poll::Pending(format!("{left:#?}")) })
         })
     }

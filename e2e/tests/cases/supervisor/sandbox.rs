@@ -1,82 +1,17 @@
-//! A node's sandbox is not visible on the host and leaves nothing behind.
-//!
-//! The victims here have a [`Sandbox`] and change it like kubelet, containerd, the bridge plugin and LXCFS: a bridge with an
-//! address, a mount, a FUSE file system, changed settings and a frozen process. They also have cgroup members that fork faster
-//! than a list of them could be read.
+//! The sandbox of a node: two are isolated from each other, and the one of a victim is used like that of a node. It has a bridge
+//! with an address, a mount, a FUSE file system, changed settings and a frozen process. Members of its cgroup fork faster than a
+//! list of them could be read.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use e2e::node::Sandbox;
 use e2e::prelude::*;
-use e2e::supervisor::host_state::{HostState, work_directory};
 use e2e::supervisor::{Process, Supervisor, Tool};
-use rustix::process::Signal;
 
-use super::{CLEAN_WITHIN, Victim, await_output};
-
-/// The environment variable that gives a victim a sandbox, unless it is empty.
-pub(super) const WANTED: &str = "DURWARD_E2E_VICTIM_SANDBOX";
+use super::await_output;
 
 /// A command in the sandbox, on a loaded machine.
 const COMMAND_WITHIN: Duration = Duration::from_secs(60);
-
-#[e2e::case]
-fn a_sandbox_is_not_visible_on_the_host(context: &TestContext) -> Result<()> {
-    let before = HostState::now()?;
-    let victim = start(context, "wait", None)?;
-    let seen = before.difference(&HostState::now()?, &ours(&victim));
-    let is_expected = |line: &&String| {
-        // The host sees the run's processes, its cgroup, its link and its address, but no mount.
-        let is_lease = ours(&victim).iter().any(|name| line.contains(name.as_str()));
-        is_lease && !line.starts_with("+ mount")
-    };
-    let others: Vec<_> = seen.iter().filter(|line| !is_expected(line)).collect();
-    ensure!(others.is_empty(), "the host shows what only the node should: {others:#?}");
-    for kind in ["+ cgroup", "+ link", "+ process"] {
-        ensure!(seen.iter().any(|line| line.starts_with(kind)), "no {kind}, so the case proves nothing");
-    }
-    victim.process.signal(Signal::TERM)?;
-    victim.end()?;
-    left_nothing(&before, &victim)
-}
-
-#[e2e::case]
-fn a_sandbox_leaves_nothing_behind_after_a_successful_run(context: &TestContext) -> Result<()> {
-    let before = HostState::now()?;
-    let victim = start(context, "pass", None)?;
-    ensure!(victim.end()? == Exit::Code(0), "the victim failed: {}", victim.process.log_tail(20));
-    // No waiting here: when the run has ended, the host is as before.
-    let left = before.difference(&HostState::now()?, &ours(&victim));
-    ensure!(left.is_empty(), "left behind: {left:#?}");
-    victim.left_nothing()
-}
-
-#[e2e::case]
-fn a_sandbox_leaves_nothing_behind_after_sigkill(context: &TestContext) -> Result<()> {
-    let before = HostState::now()?;
-    let victim = start(context, "wait", None)?;
-    victim.has_processes_and_an_address()?;
-    ensure!(members(&victim).len() >= 2, "the cgroup lacks members");
-    victim.process.signal(Signal::KILL)?;
-    ensure!(victim.end()? == Exit::Signal(Signal::KILL.as_raw()), "the victim ended in another way");
-    left_nothing(&before, &victim)
-}
-
-#[e2e::case]
-fn the_next_run_cleans_up_the_sandbox_of_a_killed_supervisor(context: &TestContext) -> Result<()> {
-    let before = HostState::now()?;
-    let victim = start(context, "wait", None)?;
-    victim.kill_all_at_once()?;
-    victim.left_its_leases()?;
-    let left = before.difference(&HostState::now()?, &ours(&victim));
-    ensure!(left.iter().any(|line| line.starts_with("+ cgroup")), "no cgroup is left: {left:#?}");
-
-    let next = start(context, "pass", Some(&victim))?;
-    ensure!(next.end()? == Exit::Code(0), "the next run failed: {}", next.process.log_tail(20));
-    left_nothing(&before, &victim)?;
-    left_nothing(&before, &next)
-}
 
 #[e2e::case]
 fn two_sandboxes_are_isolated_from_each_other(context: &TestContext) -> Result<()> {
@@ -133,43 +68,8 @@ fn a_process_in_a_sandbox_has_its_own_pid_and_signals(context: &TestContext) -> 
     Ok(())
 }
 
-fn start(context: &TestContext, fate: &str, after: Option<&Victim>) -> Result<Victim> {
-    let cache = after.map_or_else(|| context.directory("victim"), |after| Ok(after.cache.clone()))?;
-    Victim::start_with(context, fate, cache, true)
-}
-
-fn name(victim: &Victim, what: &str) -> String {
-    victim.printed["sandbox"][what].as_str().unwrap_or_default().trim_start_matches('/').to_owned()
-}
-
-/// Returns the names of what the victim has on the host.
-fn ours(victim: &Victim) -> Vec<String> {
-    let work = work_directory(Path::new(victim.text("work")));
-    let [address, namespace] = ["address", "namespace"].map(|field| victim.text(field).to_owned());
-    vec![name(victim, "link"), name(victim, "cgroup"), address, namespace, work]
-}
-
-fn left_nothing(before: &HostState, victim: &Victim) -> Result<()> {
-    victim.left_nothing()?;
-    eventually("the host to be as before", CLEAN_WITHIN, || {
-        let left = before.difference(&HostState::now()?, &ours(victim));
-        Ok(if left.is_empty() { Poll::Ready(()) } else { Poll::Pending(format!("{left:#?}")) })
-    })
-}
-
-/// Returns the command lines of the processes that stay in the victim's cgroup. Those of the chain end too early to be
-/// counted, but a cgroup in which it went on could not have been removed.
-fn members(victim: &Victim) -> Vec<String> {
-    let mut processes = victim.processes();
-    processes.retain(|command| command.contains("chain") || command.contains("frozen"));
-    processes
-}
-
-/// Makes a sandbox for a victim and does to it what a node does. Returns null if none is wanted.
-pub(super) fn take(supervisor: &Arc<Supervisor>) -> Result<Value> {
-    if std::env::var(WANTED).unwrap_or_default().is_empty() {
-        return Ok(Value::Null);
-    }
+/// Makes a sandbox for a victim and does to it what a node does.
+pub(super) fn live(supervisor: &Arc<Supervisor>) -> Result<Sandbox> {
     let sandbox = Sandbox::start(supervisor)?;
     shell(
         supervisor,
@@ -197,7 +97,7 @@ pub(super) fn take(supervisor: &Arc<Supervisor>) -> Result<Value> {
         Ok(if read.is_success() { Poll::Ready(()) } else { Poll::Pending(read.stderr) })
     })?;
     join_the_cgroup(supervisor, &sandbox)?;
-    Ok(json!({"link": sandbox.link(), "cgroup": sandbox.cgroup()}))
+    Ok(sandbox)
 }
 
 /// Starts members of the cgroup: a process that stays, and a chain of processes in which each starts the next and ends, a
