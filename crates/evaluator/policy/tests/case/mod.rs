@@ -10,6 +10,8 @@ use policy::set::{Builder, Outcome, PolicySet};
 use policy::value::{Arena, Value, read_json};
 use serde_json::{Value as Json, json};
 
+use crate::syntax::without_syntax_error;
+
 /// The elements of a field.
 pub(crate) fn items<'j>(json: &'j Json, field: &str) -> &'j [Json] {
     json[field].as_array().map(Vec::as_slice).unwrap_or_default()
@@ -131,5 +133,17 @@ pub(crate) fn evaluate(case: &Json, set: &PolicySet) -> Json {
         for lookup in &outcome {
             answer(case, lookup, &mut facts);
         }
+    }
+}
+
+/// An answer without the words of syntax errors.
+pub(crate) fn without_syntax_errors(answer: &Json) -> Json {
+    match answer {
+        Json::String(text) => without_syntax_error(text).into(),
+        Json::Array(items) => items.iter().map(without_syntax_errors).collect(),
+        Json::Object(fields) => {
+            fields.iter().map(|(name, value)| (name.clone(), without_syntax_errors(value))).collect()
+        }
+        other => other.clone(),
     }
 }

@@ -43,6 +43,8 @@ mod server;
 #[path = "../show/mod.rs"]
 mod show;
 mod spoil;
+#[path = "../syntax/mod.rs"]
+mod syntax;
 mod texts;
 mod types;
 
