@@ -10,7 +10,7 @@ use policy::set::{Builder, Outcome, PolicySet};
 use policy::value::{Arena, Value, read_json};
 use serde_json::{Value as Json, json};
 
-use crate::syntax::without_syntax_error;
+use crate::words::comparable;
 
 /// The elements of a field.
 pub(crate) fn items<'j>(json: &'j Json, field: &str) -> &'j [Json] {
@@ -136,13 +136,13 @@ pub(crate) fn evaluate(case: &Json, set: &PolicySet) -> Json {
     }
 }
 
-/// An answer without the words of syntax errors.
-pub(crate) fn without_syntax_errors(answer: &Json) -> Json {
+/// The part of an answer that is compared.
+pub(crate) fn comparable_texts(answer: &Json) -> Json {
     match answer {
-        Json::String(text) => without_syntax_error(text).into(),
-        Json::Array(items) => items.iter().map(without_syntax_errors).collect(),
+        Json::String(text) => comparable(text).into(),
+        Json::Array(items) => items.iter().map(comparable_texts).collect(),
         Json::Object(fields) => {
-            fields.iter().map(|(name, value)| (name.clone(), without_syntax_errors(value))).collect()
+            fields.iter().map(|(name, value)| (name.clone(), comparable_texts(value))).collect()
         }
         other => other.clone(),
     }

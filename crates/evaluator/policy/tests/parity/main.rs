@@ -43,10 +43,10 @@ mod server;
 #[path = "../show/mod.rs"]
 mod show;
 mod spoil;
-#[path = "../syntax/mod.rs"]
-mod syntax;
 mod texts;
 mod types;
+#[path = "../words/mod.rs"]
+mod words;
 
 /// Differences that are printed.
 const PRINTED: usize = 40;

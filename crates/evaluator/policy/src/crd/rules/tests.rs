@@ -10,15 +10,20 @@ use crate::release::Release;
 use crate::schema::Schema;
 use crate::value::{Arena, Value, read_json};
 
+#[path = "../../../tests/words/mod.rs"]
+mod words;
+
+use words::comparable;
+
 const CRD: &str = r#"{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "things.example.org"}, "spec": {"group": "example.org", "scope": "Namespaced", "names": {"kind": "Thing", "plural": "things"}, "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": SCHEMA}}]}}"#;
 
 fn texts(errors: &[FieldError]) -> BTreeSet<String> {
-    errors.iter().map(ToString::to_string).collect()
+    errors.iter().map(|error| comparable(&error.to_string())).collect()
 }
 
 fn recorded(answer: Value<'_>, name: &str) -> BTreeSet<String> {
     let texts = answer.field(name).unwrap_or_default();
-    texts.elements().map(|text| text.as_str().unwrap().to_owned()).collect()
+    texts.elements().map(|text| comparable(text.as_str().unwrap())).collect()
 }
 
 fn lines(name: &str) -> String {
