@@ -134,8 +134,8 @@ fn cpu(server: &Server, folder: &Folder, body: &[u8]) -> Result<Duration> {
 fn evaluate() -> Result<Duration> {
     let arena = Arena::new();
     let mut builder = Builder::new(Release::for_new(NEWEST));
-    for document in policy::document::read(EXAMPLE, &arena)? {
-        builder.add("example", document.value());
+    for document in policy::document::read(EXAMPLE)? {
+        builder.add("example", document.value(&arena));
     }
     let set = builder.finish().map_err(|errors| format!("the policies are refused: {errors:?}"))?;
     let (text, facts) = (reviews::cluster_object().to_string(), Facts::default());

@@ -27,8 +27,8 @@ pub(crate) fn measure(report: &mut Report) -> Result<()> {
     let crd = Route::crd()?;
     let crd_json: Json = {
         let (text, arena) = (Route::crd_text()?, Arena::new());
-        let documents = policy::document::read(&text, &arena)?;
-        serde_json::from_str(&write_json(documents.first().ok_or("the file has no document")?.value()))?
+        let documents = policy::document::read(&text)?;
+        serde_json::from_str(&write_json(documents.first().ok_or("the file has no document")?.value(&arena)))?
     };
     compare(&crd, &crd_json)?;
     let text = Route::object().to_string();

@@ -73,8 +73,8 @@ fn crds() -> Result<usize> {
             continue;
         }
         let (text, arena) = (fs::read_to_string(&path)?, Arena::new());
-        let documents = policy::document::read(&text, &arena)?;
-        let document = documents.first().ok_or("the file has no document")?.value();
+        let documents = policy::document::read(&text)?;
+        let document = documents.first().ok_or("the file has no document")?.value(&arena);
         let crd = Crd::read(document).map_err(|errors| format!("{errors:?}"))?;
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         for case in cases.iter().filter(|case| case["crd"] == name) {

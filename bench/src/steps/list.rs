@@ -189,9 +189,9 @@ impl Route {
     /// Returns the CRD.
     pub(crate) fn crd() -> Result<Crd> {
         let (text, arena) = (Self::crd_text()?, Arena::new());
-        let documents = policy::document::read(&text, &arena)?;
+        let documents = policy::document::read(&text)?;
         let document = documents.into_iter().next().ok_or("the file has no document")?;
-        Crd::read(document.value()).map_err(|errors| format!("{errors:?}").into())
+        Crd::read(document.value(&arena)).map_err(|errors| format!("{errors:?}").into())
     }
 
     /// Returns a valid route of about 2 kB.

@@ -31,15 +31,12 @@ fn judge(crd: &str, new: &str, old: Option<&str>, server: u8) -> Answer {
 
 fn read_crd(text: &str) -> Crd {
     let arena = Arena::new();
-    Crd::read(read(text, &arena).unwrap().into_iter().next().unwrap().value()).unwrap()
+    Crd::read(read(text).unwrap()[0].value(&arena)).unwrap()
 }
 
 fn judge_of(crd: &Crd, new: &str, old: Option<&str>, server: u8) -> Answer {
     let arena = Arena::new();
-    let value = |text: &str| {
-        let documents = read(arena.text(text), &arena).unwrap();
-        documents.into_iter().next().unwrap().value()
-    };
+    let value = |text: &str| read(text).unwrap()[0].value(&arena);
     let (new, old) = (value(new), old.map(value));
     let api_version = new.field("apiVersion").and_then(|value| value.as_str()).unwrap();
     let version = crd.served(api_version.split_once('/').unwrap().1).unwrap();

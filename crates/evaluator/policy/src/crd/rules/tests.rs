@@ -149,8 +149,8 @@ fn estimated_costs_of_rules_are_those_of_the_api_server() {
 fn gateway_schema<'a>(row: Value<'a>, arena: &'a Arena) -> Value<'a> {
     let text = |name: &str| row.field(name).unwrap().as_str().unwrap();
     let path = format!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/gateway-api/{}"), text("crd"));
-    let content = arena.text(&std::fs::read_to_string(path).unwrap());
-    let crd = crate::document::read(content, arena).unwrap().first().unwrap().value();
+    let content = std::fs::read_to_string(path).unwrap();
+    let crd = crate::document::read(&content).unwrap().first().unwrap().value(arena);
     let versions = crd.field("spec").unwrap().field("versions").unwrap();
     let version =
         versions.elements().find(|item| item.field("name").unwrap().as_str() == Some(text("version")));
