@@ -88,6 +88,11 @@ impl Document {
         self.root.value(arena)
     }
 
+    /// The object as a tree.
+    pub fn root(&self) -> &Node {
+        &self.root
+    }
+
     /// The path of the object in its document: `items[2]` for an item of a `List`, otherwise empty.
     pub fn item(&self) -> &Path {
         &self.item

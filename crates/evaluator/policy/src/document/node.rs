@@ -96,7 +96,7 @@ impl Node {
     }
 
     /// The value of an entry.
-    pub(super) fn field(&self, key: &str) -> Option<&Node> {
+    pub fn field(&self, key: &str) -> Option<&Node> {
         self.entry(key).map(|entry| &entry.node)
     }
 
@@ -107,10 +107,36 @@ impl Node {
         }
     }
 
-    pub(super) fn as_text(&self) -> Option<&str> {
+    /// The text, unless the value is another one.
+    pub fn as_text(&self) -> Option<&str> {
         match &self.content {
             Content::Text(text) => Some(text),
             _ => None,
+        }
+    }
+
+    /// The memory of the value in an arena.
+    pub fn size(&self) -> usize {
+        let own = size_of::<Value<'_>>();
+        let parts: usize = match &self.content {
+            Content::Text(text) => text.len(),
+            Content::List(items) => items.iter().map(Node::size).sum(),
+            Content::Map(entries) => {
+                entries.iter().map(|entry| size_of::<&str>() + entry.key.len() + entry.node.size()).sum()
+            }
+            _ => 0,
+        };
+        own.saturating_add(parts)
+    }
+
+    /// Levels of lists and maps.
+    pub(super) fn height(&self) -> usize {
+        match &self.content {
+            Content::List(items) => 1 + items.iter().map(Node::height).max().unwrap_or_default(),
+            Content::Map(entries) => {
+                1 + entries.iter().map(|entry| entry.node.height()).max().unwrap_or_default()
+            }
+            _ => 0,
         }
     }
 

@@ -4,7 +4,7 @@ use super::node::{Content, Entry, Mark, Node};
 use super::{MAX_DEPTH, Place, SyntaxError};
 
 /// Memory for the values of a text, with those that aliases repeat.
-const MAX_BYTES: usize = 512 << 20;
+const MAX_BYTES: usize = 256 << 20;
 
 type Built<T = ()> = Result<T, SyntaxError>;
 
@@ -98,9 +98,8 @@ impl Tree {
 
     /// Adds a copy of a value that has an anchor.
     pub(super) fn alias(&mut self, node: &Node, place: Place) -> Built {
-        let (bytes, height) = measure(node);
-        self.charge(bytes, place)?;
-        self.check_depth(height, place)?;
+        self.charge(node.size(), place)?;
+        self.check_depth(node.height(), place)?;
         self.add(Node::new(place, node.content.clone())).map(|_| ())
     }
 
@@ -113,7 +112,7 @@ impl Tree {
 
     pub(super) fn scalar(&mut self, content: Content, place: Place) -> Built<Option<&Node>> {
         let text = if let Content::Text(text) = &content { text.len() } else { 0 };
-        self.charge(size_of::<Entry>() + text, place)?;
+        self.charge(size_of::<Node>() + text, place)?;
         self.add(Node::new(place, content))
     }
 
@@ -191,26 +190,6 @@ fn check_keys(entries: &[Entry]) -> Built {
     let (first, place) = (Place::from(first.mark), Place::from(second.mark));
     let message = format!("duplicate key {:?} (the first is in line {})", second.key, first.line);
     Err(SyntaxError::new(place, message, "keep one of the two keys"))
-}
-
-/// The memory of a value, and its levels of lists and maps.
-fn measure(node: &Node) -> (usize, usize) {
-    let own = size_of::<Entry>();
-    let all = |parts: &mut dyn Iterator<Item = (usize, usize)>| {
-        let sum = |(bytes, height): (usize, usize), (more, other): (usize, usize)| {
-            (bytes.saturating_add(more), height.max(other + 1))
-        };
-        parts.fold((own, 1), sum)
-    };
-    match &node.content {
-        Content::List(items) => all(&mut items.iter().map(measure)),
-        Content::Map(entries) => all(&mut entries.iter().map(|entry| {
-            let (bytes, height) = measure(&entry.node);
-            (bytes + entry.key.len(), height)
-        })),
-        Content::Text(text) => (own + text.len(), 0),
-        _ => (own, 0),
-    }
 }
 
 pub(super) fn too_deep(place: Place) -> SyntaxError {

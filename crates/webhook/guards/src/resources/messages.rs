@@ -1,7 +1,7 @@
 //! Texts for users. A violation has the words that `durward check` prints for it.
 
 use admission::{Cause, Code, Denial, DenialCause, Request, Ruling, Verdict};
-use check::words;
+use manifests::words;
 use cluster::cause;
 use policy::facts::{Limit, Lookup};
 use policy::set::{Evaluation, Missing, PolicySet};

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ::config::{Expression, Problem};
-use check::Policies;
+use manifests::Policies;
 use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 use policy::kinds::Kinds;
 use policy::vap::matching::{EXCLUDED, MOVED};
