@@ -119,7 +119,7 @@ impl<'t> Reader<'t> {
         }
         let place = self.place();
         let key = self.string()?;
-        self.tree.key(Key::Text(key), place);
+        self.tree.key(Key::Text(key), place)?;
         if self.accept(b':') { Ok(()) } else { self.fail("expected ':'") }
     }
 

@@ -4,6 +4,9 @@
 use super::node::Content;
 use super::{Place, SyntaxError};
 
+/// Characters of a number that an error shows.
+const MAX_SHOWN: usize = 40;
+
 /// Resolves text without quotes.
 pub(super) fn plain(text: &str, place: Place) -> Result<Content, SyntaxError> {
     Ok(match text {
@@ -89,7 +92,8 @@ fn sent(value: f64) -> Content {
 }
 
 fn ambiguous(text: &str, place: Place) -> SyntaxError {
-    let message = format!("readers of YAML and JSON differ on the value of {text}");
+    let shown = text.get(..MAX_SHOWN).map_or(text.to_owned(), |start| format!("{start}…"));
+    let message = format!("readers of YAML and JSON differ on the value of {shown}");
     SyntaxError::new(place, message, "write a decimal number of at most 64 bits, or quote the text")
 }
 

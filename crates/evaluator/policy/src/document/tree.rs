@@ -3,8 +3,10 @@
 use super::node::{Content, Entry, Mark, Node};
 use super::{MAX_DEPTH, Place, SyntaxError};
 
-/// Memory for the values of a text, with those that aliases repeat.
+/// Memory for the values of a text.
 const MAX_BYTES: usize = 256 << 20;
+/// Memory for the values that aliases repeat.
+const MAX_REPEATED: usize = 16 << 20;
 
 type Built<T = ()> = Result<T, SyntaxError>;
 
@@ -35,11 +37,13 @@ pub(super) struct Tree {
     root: Option<Node>,
     /// Memory that is left.
     left: usize,
+    /// Memory that is left for aliases.
+    repeatable: usize,
 }
 
 impl Tree {
     pub(super) fn new() -> Self {
-        Self { open: Vec::new(), root: None, left: MAX_BYTES }
+        Self { open: Vec::new(), root: None, left: MAX_BYTES, repeatable: MAX_REPEATED }
     }
 
     /// The complete document, unless it is empty.
@@ -69,6 +73,7 @@ impl Tree {
             return Err(SyntaxError::new(place, "a key is a list or map", "write the key as text"));
         }
         self.check_depth(1, place)?;
+        charge(&mut self.left, size_of::<Node>(), place)?;
         self.open.push((open, place));
         Ok(())
     }
@@ -90,29 +95,25 @@ impl Tree {
         self.add(Node::new(place, content))
     }
 
-    pub(super) fn key(&mut self, key: Key, place: Place) {
+    pub(super) fn key(&mut self, key: Key, place: Place) -> Built {
+        let text = if let Key::Text(text) = &key { text.len() } else { 0 };
+        charge(&mut self.left, size_of::<Entry>() - size_of::<Node>() + text, place)?;
         if let Some((Open::Map(map), _)) = self.open.last_mut() {
             map.key = Some((key, place.into()));
         }
+        Ok(())
     }
 
     /// Adds a copy of a value that has an anchor.
     pub(super) fn alias(&mut self, node: &Node, place: Place) -> Built {
-        self.charge(node.size(), place)?;
+        charge(&mut self.repeatable, node.size(), place)?;
         self.check_depth(node.height(), place)?;
         self.add(Node::new(place, node.content.clone())).map(|_| ())
     }
 
-    fn charge(&mut self, bytes: usize, place: Place) -> Built {
-        let next = "split the file, and write values instead of aliases; an API server accepts 3 MiB";
-        let too_large = || SyntaxError::new(place, "the values of the text need too much memory", next);
-        self.left = self.left.checked_sub(bytes).ok_or_else(too_large)?;
-        Ok(())
-    }
-
     pub(super) fn scalar(&mut self, content: Content, place: Place) -> Built<Option<&Node>> {
         let text = if let Content::Text(text) = &content { text.len() } else { 0 };
-        self.charge(size_of::<Node>() + text, place)?;
+        charge(&mut self.left, size_of::<Node>() + text, place)?;
         self.add(Node::new(place, content))
     }
 
@@ -177,6 +178,13 @@ impl Map {
         }
         Ok(())
     }
+}
+
+fn charge(left: &mut usize, bytes: usize, place: Place) -> Built {
+    let next = "split the file, and write values instead of aliases; an API server accepts 3 MiB";
+    let too_large = || SyntaxError::new(place, "the values of the text need too much memory", next);
+    *left = left.checked_sub(bytes).ok_or_else(too_large)?;
+    Ok(())
 }
 
 /// Refuses duplicate keys.

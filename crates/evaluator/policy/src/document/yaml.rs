@@ -85,8 +85,7 @@ impl Reader {
                 check_tag(tag.is_some(), place)?;
                 let is_plain = style == ScalarStyle::Plain;
                 if is_plain && text == "<<" && self.tree.expects_key() {
-                    self.tree.key(Key::Merge, place);
-                    return Ok(());
+                    return self.tree.key(Key::Merge, place);
                 }
                 let content =
                     if is_plain { scalar::plain(&text, place)? } else { Content::Text(text.clone().into()) };
@@ -116,8 +115,7 @@ impl Reader {
             if anchor > 0 {
                 self.anchors.insert(anchor, Node::new(place, content.clone()));
             }
-            self.tree.key(Key::Text(scalar::into_key(content, place)?), place);
-            return Ok(());
+            return self.tree.key(Key::Text(scalar::into_key(content, place)?), place);
         }
         let node = self.tree.scalar(content, place)?.filter(|_| anchor > 0);
         self.anchors.extend(node.map(|node| (anchor, node.clone())));
