@@ -215,7 +215,7 @@ impl Context<'_> {
         let end = Instant::now() + MAX_TIME;
         facts.params_are_partial = !self.store.has_all_params();
         for _ in 0..MAX_ROUNDS {
-            evaluation = self.set.evaluate_partly(request, facts, arena, &|| Instant::now() < end);
+            evaluation = self.set.evaluate(request, facts, arena, &|| Instant::now() < end);
             let mut answered = false;
             for missing in &evaluation.missing {
                 answered |= match (&missing.lookup, self.grants) {
