@@ -10,11 +10,11 @@ use policy::value::{Arena, Value};
 
 fuzz_target!(|text: &str| {
     let arena = Arena::new();
-    let Ok(documents) = document::read(arena.text(text), &arena) else { return };
+    let Ok(documents) = document::read(text) else { return };
     let Some((first, samples)) = documents.split_first() else { return };
-    let samples: Vec<Value<'_>> = samples.iter().map(|sample| sample.value()).collect();
+    let samples: Vec<Value<'_>> = samples.iter().map(|sample| sample.value(&arena)).collect();
     for samples in [&[][..], &samples] {
-        match convert(first.value(), samples, &arena) {
+        match convert(first.value(&arena), samples, &arena) {
             Ok(converted) => {
                 let Ok(crd) = Crd::read(converted.crd) else { continue };
                 for version in &crd.versions {

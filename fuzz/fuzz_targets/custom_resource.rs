@@ -19,7 +19,7 @@ const QUESTIONS: u32 = 1_000;
 
 fuzz_target!(|text: &str| {
     let arena = Arena::new();
-    let Ok(documents) = document::read(arena.text(text), &arena) else { return };
+    let Ok(documents) = document::read(text) else { return };
     let Some((first, objects)) = documents.split_first() else { return };
     let asked = Cell::new(0);
     let keep_going = || {
@@ -28,9 +28,9 @@ fuzz_target!(|text: &str| {
     };
     let kind = ("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
     let (definition, full) =
-        (normalize(kind, first.value(), &arena), with_empty(kind, first.value(), &arena));
+        (normalize(kind, first.value(&arena), &arena), with_empty(kind, first.value(&arena), &arena));
     if let (Ok(definition), Ok(full)) = (definition, full) {
-        let old = objects.first().and_then(|old| normalize(kind, old.value(), &arena).ok());
+        let old = objects.first().and_then(|old| normalize(kind, old.value(&arena), &arena).ok());
         for (server, old) in [(30, None), (37, None), (36, old.map(|old| old.object))] {
             let answer = admit::admit(definition.object, full.object, old, server, &keep_going);
             for refusal in answer.refused {
@@ -39,11 +39,11 @@ fuzz_target!(|text: &str| {
             }
         }
     }
-    let Ok(crd) = Crd::read(first.value()) else { return };
+    let Ok(crd) = Crd::read(first.value(&arena)) else { return };
     for version in &crd.versions {
         let mut old = None;
         for object in objects {
-            let Ok(decoded) = decode(version, (&crd.group, &crd.kind), object.value(), false, &arena) else {
+            let Ok(decoded) = decode(version, (&crd.group, &crd.kind), object.value(&arena), false, &arena) else {
                 continue;
             };
             for server in [30, 35, 37] {
@@ -56,7 +56,7 @@ fuzz_target!(|text: &str| {
         }
     }
     let Some((second, objects)) = objects.split_first() else { return };
-    let (Ok(old), Ok(new)) = (Definition::read(first.value()), Definition::read(second.value())) else {
+    let (Ok(old), Ok(new)) = (Definition::read(first.value(&arena)), Definition::read(second.value(&arena))) else {
         return;
     };
     assert!(compare(&old, &old).is_empty());
@@ -64,7 +64,7 @@ fuzz_target!(|text: &str| {
     let replay = Replay { old: &old.crd, new: &new.crd, server: 35 };
     for version in &old.crd.versions {
         for object in objects {
-            let _ = replay.run(version, object.value(), &arena, &keep_going);
+            let _ = replay.run(version, object.value(&arena), &arena, &keep_going);
         }
     }
 });

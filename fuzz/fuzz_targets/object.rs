@@ -13,7 +13,7 @@ const KINDS: [(&str, &str, &str); 4] =
 
 fuzz_target!(|text: &str| {
     let arena = Arena::new();
-    let documents = match document::read(arena.text(text), &arena) {
+    let documents = match document::read(text) {
         Ok(documents) => documents,
         Err(error) => {
             assert!(error.place.line >= 1 && error.place.column >= 1 && !error.message.is_empty());
@@ -26,7 +26,7 @@ fuzz_target!(|text: &str| {
             assert!(place.line <= text.lines().count() + 1, "{place} is not in the text");
         }
         for kind in KINDS {
-            let Ok(once) = normalize(kind, document.value(), &arena) else { continue };
+            let Ok(once) = normalize(kind, document.value(&arena), &arena) else { continue };
             let twice = normalize(kind, once.object, &arena).expect("a normalized object decodes");
             assert_eq!(format!("{:?}", once.object), format!("{:?}", twice.object), "{kind:?}");
         }

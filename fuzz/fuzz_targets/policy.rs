@@ -17,14 +17,14 @@ const QUESTIONS: u32 = 1_000;
 
 fuzz_target!(|text: &str| {
     let arena = Arena::new();
-    let Ok(documents) = document::read(arena.text(text), &arena) else { return };
+    let Ok(documents) = document::read(text) else { return };
     for builder in [Builder::new(Release::for_new(35)), Builder::stored(37)] {
         let mut builder = builder;
         for document in &documents {
-            builder.add("fuzz", document.value());
+            builder.add("fuzz", document.value(&arena));
         }
         let Ok(set) = builder.finish() else { continue };
-        let object = documents.last().map_or(Value::Null, |document| document.value());
+        let object = documents.last().map_or(Value::Null, |document| document.value(&arena));
         let named = |name| GroupVersion { group: "", version: "v1", name };
         let request = Request {
             operation: "CREATE",

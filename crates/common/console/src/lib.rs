@@ -2,7 +2,7 @@
 //!
 //! All commands use this crate. Arguments that several commands share are in `durward`.
 
-pub mod documents;
 pub mod exit;
 pub mod input;
 pub mod output;
+pub mod yaml;

@@ -16,8 +16,8 @@ use clap::ValueEnum;
 use config::{Place, Problem};
 use serde::Serialize;
 
-use crate::documents::yaml_stream;
 use crate::exit::Stop;
+use crate::yaml::write;
 
 /// The format of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -109,7 +109,7 @@ pub fn report<T: Serialize>(
 pub fn yaml(value: &impl Serialize) -> Result<String, Stop> {
     let json = serde_json::to_value(value)
         .map_err(|error| Stop::fault(Problem::new("the result is not JSON").why(error.to_string())))?;
-    let text = yaml_stream(&[json])?;
+    let text = write(&json)?;
     let is_plain = text.chars().all(|c| c == '\n' || clean::is_printable(c));
     if is_plain && !text.lines().any(|line| is_command(line) || line.contains(OLD_COMMAND)) {
         return Ok(text);

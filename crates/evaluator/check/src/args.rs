@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use admission::Glob;
 use clap::ValueEnum;
+use manifests::DEFAULT_MINOR;
+use manifests::load::{FieldValidation, Unbound};
 use policy::release::{NEWEST, OLDEST};
 
 /// `check`
@@ -71,9 +73,8 @@ fn namespace(text: &str) -> Result<String, &'static str> {
 pub struct KubeVersion(pub u8);
 
 impl Default for KubeVersion {
-    /// Returns the newest minor whose answers are compared with a running API server.
     fn default() -> Self {
-        Self(35)
+        Self(DEFAULT_MINOR)
     }
 }
 
@@ -109,30 +110,6 @@ pub(crate) enum FailOn {
     Warn,
     /// Denials, warnings and entries of the audit log
     Audit,
-}
-
-/// Treatment of fields that a kind does not have, as in requests to the API server. `kubectl` asks for `strict`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum FieldValidation {
-    /// Deny the object
-    #[default]
-    Strict,
-    /// Warn
-    Warn,
-    /// Drop them
-    Ignore,
-}
-
-/// Treatment of policies without a binding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum Unbound {
-    /// Report them
-    #[default]
-    Error,
-    /// Ignore them, as the API server does
-    Skip,
-    /// Evaluate them as if a binding denied violations everywhere
-    Deny,
 }
 
 /// A format and the place of its output.

@@ -7,54 +7,54 @@ use policy::field::{FieldError, Path};
 use policy::normalize::RECORDED;
 use policy::value::Arena;
 
-use crate::context::{Context, Places, shown};
-use crate::custom::{Answer, invalid, missing, open};
+use manifests::objects::Object;
+
+use crate::context::{Context, shown};
+use crate::custom::{invalid, missing, open};
 use crate::report::{CheckedDocument, Finding};
 
 const GIVE_TYPES: &str = "give the OpenAPI documents of that API server: --openapi PATH";
 
-/// Returns the answer to an object that could be decoded. `errors` are those of its structure.
-pub(crate) fn answer(
+/// Returns the findings about an object that could be decoded. `errors` are those of its structure.
+pub(crate) fn check(
     context: &Context<'_>,
-    places: &Places<'_>,
+    object: &Object,
     errors: &[FieldError],
     arena: &Arena,
-) -> Answer {
+) -> Vec<Finding> {
     if arena.is_full() {
-        return missing(places, &Lookup::Limit(Limit::Memory));
+        return vec![missing(object, &Lookup::Limit(Limit::Memory))];
     }
-    let object = places.object;
     let kind = (object.group(), object.version(), object.kind.as_str());
     if !context.kinds.types(kind).has(kind) {
         let message = format!(
             "the schema of {} is not evaluated, so the API server could refuse the object",
             object.kind
         );
-        return Answer { undecided: vec![open(places, &Path::default(), message)], ..Answer::default() };
+        return vec![open(object, &Path::default(), message)];
     }
     if context.kinds.has_types_of(context.minor, kind) {
-        return Answer { findings: shown(errors, |error| invalid(places, error)), undecided: Vec::new() };
+        return shown(errors, |error| invalid(object, error));
     }
-    let undecided = shown(errors, |error| other_minor(context, places, &error.path, &error.to_string()));
-    Answer { findings: Vec::new(), undecided }
+    shown(errors, |error| other_minor(context, object, &error.path, &error.to_string()))
 }
 
 /// Returns the finding for a field that the recorded types don't have, if the API server has another version.
-pub(crate) fn unknown_field(context: &Context<'_>, places: &Places<'_>, field: &Path) -> Finding {
-    other_minor(context, places, field, &format!("unknown field \"{field}\""))
+pub(crate) fn unknown_field(context: &Context<'_>, object: &Object, field: &Path) -> Finding {
+    other_minor(context, object, field, &format!("unknown field \"{field}\""))
 }
 
 /// Returns the finding for an error that an API server of another version could not report.
-fn other_minor(context: &Context<'_>, places: &Places<'_>, field: &Path, error: &str) -> Finding {
+fn other_minor(context: &Context<'_>, object: &Object, field: &Path, error: &str) -> Finding {
     let message =
         format!("{error} in Kubernetes 1.{RECORDED}, and the types of 1.{} are not recorded", context.minor);
-    Finding { next: GIVE_TYPES.to_owned(), ..open(places, field, message) }
+    Finding { next: GIVE_TYPES.to_owned(), ..open(object, field, message) }
 }
 
 /// Returns the note about objects whose types are those of another version.
 pub(crate) fn note(context: &Context<'_>, documents: &[CheckedDocument]) -> Option<String> {
     let is_other = |document: &&CheckedDocument| {
-        let (group, version) = crate::facts::group_version(&document.api_version);
+        let (group, version) = manifests::facts::group_version(&document.api_version);
         document.structure_only
             && !context.kinds.has_types_of(context.minor, (group, version, &document.kind))
     };

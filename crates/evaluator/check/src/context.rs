@@ -1,18 +1,19 @@
 //! The context of a verdict, and texts about verdicts that policies and custom resources share.
 
-use std::cell::RefCell;
 use std::time::Duration;
 
 use policy::facts::{Limit, Lookup};
-use policy::field::{FieldError, Path};
+use policy::field::FieldError;
 use policy::kinds::Kinds;
 use policy::set::PolicySet;
 use policy::value::MAX_BYTES;
 
-use crate::args::FieldValidation;
-use crate::facts::Store;
-use crate::objects::Object;
-use crate::report::{Finding, Position, Verdict};
+use manifests::facts::Store;
+use manifests::load::FieldValidation;
+use manifests::objects::Object;
+
+use crate::grants::Grants;
+use crate::report::{Finding, Verdict};
 
 /// Time for the policies on one request. An API server decides in less than a second.
 pub(crate) const MAX_TIME: Duration = Duration::from_secs(10);
@@ -20,15 +21,14 @@ pub(crate) const MAX_TIME: Duration = Duration::from_secs(10);
 /// Findings of one response of the API server. A strange object can have a million errors.
 const MAX_FINDINGS: usize = 1_000;
 
-/// Bytes of text that are read to find the places of a document's findings: a second or two.
-const MAX_READ: usize = 64 << 20;
-
 /// Everything that verdicts depend on besides the object.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'c> {
     pub(crate) set: &'c PolicySet,
     pub(crate) kinds: &'c Kinds,
     pub(crate) store: &'c Store,
+    /// Permissions, if they are known.
+    pub(crate) grants: Option<&'c Grants>,
     pub(crate) user: Option<&'c str>,
     /// Groups of the user besides those that the API server gives to all users of the name.
     pub(crate) groups: &'c [String],
@@ -39,32 +39,6 @@ pub(crate) struct Context<'c> {
     pub(crate) field_validation: FieldValidation,
     /// Whether objects are compared with their schemas. Cases test policies only.
     pub(crate) validates: bool,
-}
-
-/// Places of fields that findings are about. Finding a place reads the object's text again, and many rules read the same field.
-pub(crate) struct Places<'o> {
-    pub(crate) object: &'o Object,
-    known: RefCell<Vec<(Path, Position)>>,
-}
-
-impl<'o> Places<'o> {
-    pub(crate) fn new(object: &'o Object) -> Self {
-        Self { object, known: RefCell::default() }
-    }
-
-    /// Returns the place of a field. If too much text has been read for other fields, it is that of the document.
-    pub(crate) fn place_of(&self, field: &Path) -> Position {
-        let mut known = self.known.borrow_mut();
-        if let Some((_, position)) = known.iter().find(|(path, _)| path == field) {
-            return position.clone();
-        }
-        if known.len().saturating_mul(self.object.source.text.len()) > MAX_READ {
-            return self.object.position();
-        }
-        let position = self.object.place_of(field);
-        known.push((field.clone(), position.clone()));
-        position
-    }
 }
 
 /// Returns the findings of one response. Those above the limit are left out.
@@ -78,7 +52,7 @@ pub(crate) fn shown<T>(errors: &[T], finding: impl Fn(&T) -> Finding) -> Vec<Fin
 }
 
 /// Returns the finding for an object that the API server can't decode.
-pub(crate) fn refusal(places: &Places<'_>, error: &FieldError) -> Finding {
+pub(crate) fn refusal(object: &Object, error: &FieldError) -> Finding {
     Finding {
         verdict: Verdict::Error,
         policy: String::new(),
@@ -88,7 +62,7 @@ pub(crate) fn refusal(places: &Places<'_>, error: &FieldError) -> Finding {
         reason: "BadRequest".to_owned(),
         code: Some(400),
         field: error.path.to_string(),
-        position: places.place_of(&error.path),
+        position: object.place_of(&error.path),
         server_order: None,
         next: String::new(),
     }

@@ -9,11 +9,13 @@ use policy::facts::{Limit, Lookup};
 use policy::field::{ErrorKind, FieldError, Path};
 use policy::normalize::with_empty;
 use policy::request::Request;
-use policy::value::{Arena, Value, read_json};
+use policy::value::{Arena, Value};
 
-use crate::context::{Context, MAX_TIME, Places, describe, refusal, shown};
-use crate::expression;
-use crate::objects::Object;
+use manifests::expression;
+use manifests::kind::is_crd;
+use manifests::objects::Object;
+
+use crate::context::{Context, MAX_TIME, describe, refusal, shown};
 use crate::report::{Finding, Verdict};
 use crate::subjects::Subject;
 
@@ -24,75 +26,60 @@ const ASK_SERVER: &str =
     "let an API server decide: kubectl apply --dry-run=server; or accept this: --allow-unknown";
 const PRUNED: &str = "required but not declared: the API server prunes it. Declare it in the schema of the CRD, or set x-kubernetes-preserve-unknown-fields: true there";
 
-/// Findings about a request.
-#[derive(Debug, Default)]
-pub(crate) struct Answer {
-    /// Denials and warnings.
-    pub(crate) findings: Vec<Finding>,
-    /// Findings that leave the verdict open, unless something else denies the request.
-    pub(crate) undecided: Vec<Finding>,
-}
-
-/// Returns the answer to a create or an update of a custom resource or a CRD that could be decoded. `pruned` are the fields that its kind does not have.
-pub(crate) fn answer(
+/// Returns the findings about a create or an update of a custom resource or a CRD that could be decoded. `pruned` are the fields that its kind does not have.
+pub(crate) fn check(
     context: &Context<'_>,
     subject: &Subject<'_>,
     request: &Request<'_>,
     custom: Custom<'_>,
     pruned: &[Path],
-    places: &Places<'_>,
+    object: &Object,
     arena: &Arena,
-) -> Answer {
+) -> Vec<Finding> {
     if arena.is_full() {
-        return missing(places, &Lookup::Limit(Limit::Memory));
+        return vec![missing(object, &Lookup::Limit(Limit::Memory))];
     }
-    let is_definition = is_crd(places.object);
+    let is_definition = is_crd(object);
     if request.old_object_is_unknown {
-        return missing(places, &Lookup::OldObject);
+        return vec![missing(object, &Lookup::OldObject)];
     }
     let old = subject.old.map(|_| request.old_object);
     if is_definition {
-        let full = with_empty_collections(request.object, places.object, arena);
+        let full = with_empty_collections(request.object, object, arena);
         if arena.is_full() {
-            return missing(places, &Lookup::Limit(Limit::Memory));
+            return vec![missing(object, &Lookup::Limit(Limit::Memory))];
         }
-        return definition(context, [request.object, full], old, places);
+        return definition(context, [request.object, full], old, object);
     }
-    let Some((crd, version)) = custom else { return Answer::default() };
+    let Some((crd, version)) = custom else { return Vec::new() };
     let change = Change { new: request.object, old, namespaced: crd.namespaced, server: context.minor };
     let end = Instant::now() + MAX_TIME;
     let Judgement { errors, undecided: unknown, warnings, unchanged } =
         validate(version, &change, arena, &|| Instant::now() < end);
     if arena.is_full() {
-        return missing(places, &Lookup::Limit(Limit::Memory));
+        return vec![missing(object, &Lookup::Limit(Limit::Memory))];
     }
     let pruned: Vec<String> = pruned.iter().map(ToString::to_string).collect();
     let denial = |error: &FieldError| {
         let is_pruned = error.kind == ErrorKind::Required && pruned.contains(&error.path.to_string());
         let next = if is_pruned { PRUNED } else { "" };
-        Finding { next: next.to_owned(), ..invalid(places, error) }
+        Finding { next: next.to_owned(), ..invalid(object, error) }
     };
     let mut findings = shown(&errors, denial);
     let finalizers = Path::new("metadata").child("finalizers");
-    findings.extend(warnings.into_iter().map(|message| warning(places, &finalizers, message)));
-    findings.extend(shown(&unchanged, |error| warning(places, &error.path, error.to_string())));
+    findings.extend(warnings.into_iter().map(|message| warning(object, &finalizers, message)));
+    findings.extend(shown(&unchanged, |error| warning(object, &error.path, error.to_string())));
     let text = |error: &FieldError| {
         if error.path.is_empty() { error.body.clone() } else { error.to_string() }
     };
-    let undecided = shown(&unknown, |error| open(places, &error.path, text(error)));
-    Answer { findings, undecided }
-}
-
-/// Returns whether an object is a CRD.
-pub(crate) fn is_crd(object: &Object) -> bool {
-    object.is("apiextensions.k8s.io", "CustomResourceDefinition")
+    findings.extend(shown(&unknown, |error| open(object, &error.path, text(error))));
+    findings
 }
 
 /// Returns a CRD whose schemas have empty lists and maps, which policies don't see.
 fn with_empty_collections<'a>(new: Value<'a>, object: &Object, arena: &'a Arena) -> Value<'a> {
     let kind = (object.group(), object.version(), object.kind.as_str());
-    let value = read_json(arena.text(&object.json), arena).unwrap_or_default();
-    let decoded = with_empty(kind, value, arena).unwrap_or_default();
+    let decoded = with_empty(kind, object.value(arena), arena).unwrap_or_default();
     match decoded.object.field("spec") {
         Some(spec) => new.with_field("spec", spec, arena),
         None => new,
@@ -104,61 +91,61 @@ fn definition(
     context: &Context<'_>,
     [new, full]: [Value<'_>; 2],
     old: Option<Value<'_>>,
-    places: &Places<'_>,
-) -> Answer {
+    object: &Object,
+) -> Vec<Finding> {
     let end = Instant::now() + MAX_TIME;
     let Admission { refused, undecided, warnings } =
         admit::admit(new, full, old, context.minor, &|| Instant::now() < end);
     let finding = |refusal: &Refusal| {
         let Refusal { error, place, hint } = refusal;
         let position = match error.places.first() {
-            Some((line, column, _)) => expression::position(places.object, place, (*line, *column)),
-            None => places.place_of(place),
+            Some((line, column, _)) => expression::position(object, place, (*line, *column)),
+            None => object.place_of(place),
         };
-        Finding { field: place.to_string(), position, next: hint.clone(), ..invalid(places, error) }
+        Finding { field: place.to_string(), position, next: hint.clone(), ..invalid(object, error) }
     };
     let mut findings = shown(&refused, finding);
-    findings.extend(warnings.into_iter().map(|message| warning(places, &Path::default(), message)));
-    let undecided = shown(&undecided, |error| open(places, &error.path, error.to_string()));
-    Answer { findings, undecided }
+    findings.extend(warnings.into_iter().map(|message| warning(object, &Path::default(), message)));
+    findings.extend(shown(&undecided, |error| open(object, &error.path, error.to_string())));
+    findings
 }
 
-pub(crate) fn missing(places: &Places<'_>, lookup: &Lookup) -> Answer {
+/// Returns the finding that a fact or a limit leaves the verdict open.
+pub(crate) fn missing(object: &Object, lookup: &Lookup) -> Finding {
     let (message, next) = describe(lookup);
-    let finding = Finding { next, ..open(places, &Path::default(), message) };
-    Answer { undecided: vec![finding], ..Answer::default() }
+    Finding { next, ..open(object, &Path::default(), message) }
 }
 
 /// Returns a denial by the schema.
-pub(crate) fn invalid(places: &Places<'_>, error: &FieldError) -> Finding {
+pub(crate) fn invalid(object: &Object, error: &FieldError) -> Finding {
     Finding {
         verdict: Verdict::Deny,
         message: error.to_string(),
         reason: "Invalid".to_owned(),
         code: Some(422),
-        ..refusal(places, error)
+        ..refusal(object, error)
     }
 }
 
 /// Returns a warning of the API server.
-fn warning(places: &Places<'_>, path: &Path, message: String) -> Finding {
+fn warning(object: &Object, path: &Path, message: String) -> Finding {
     Finding {
         verdict: Verdict::Warn,
         message,
         reason: String::new(),
         code: None,
-        ..refusal(places, &FieldError::forbidden(path, ""))
+        ..refusal(object, &FieldError::forbidden(path, ""))
     }
 }
 
 /// Returns a finding that leaves the verdict open.
-pub(crate) fn open(places: &Places<'_>, path: &Path, message: String) -> Finding {
+pub(crate) fn open(object: &Object, path: &Path, message: String) -> Finding {
     Finding {
         verdict: Verdict::Unknown,
         message,
         reason: String::new(),
         code: None,
         next: ASK_SERVER.to_owned(),
-        ..refusal(places, &FieldError::forbidden(path, ""))
+        ..refusal(object, &FieldError::forbidden(path, ""))
     }
 }

@@ -4,25 +4,26 @@ use std::collections::HashSet;
 use std::time::Instant;
 
 use policy::crd::object::{from_storage, with_stored_status};
-use policy::facts::Facts;
+use policy::facts::{Facts, Lookup};
 use policy::field::{FieldError, Path};
 use policy::normalize::Normalized;
 use policy::request::{GroupVersion, Request, User};
 use policy::set::{Evaluation, Missing};
-use policy::value::{Arena, Value};
+use policy::value::{Arena, Value, write_json_up_to};
 use policy::vap::decision::{Denial, Failure, Warning};
 
-use crate::args::FieldValidation;
+use manifests::decode::{decode, with_name_label};
+use manifests::kind::is_crd;
+use manifests::load::FieldValidation;
+use manifests::objects::Object;
+
 use crate::built_in;
-use crate::context::{Context, MAX_TIME, Places, describe, refusal, shown};
-use crate::custom::{self, Answer, Custom};
+use crate::context::{Context, MAX_TIME, describe, refusal, shown};
+use crate::custom::{self, Custom};
 use crate::grants::service_account;
-use crate::objects::Object;
 use crate::report::{CheckedDocument, Finding, Judge, Rule, Verdict};
-use crate::storage;
-use crate::stored::{
-    decode, with_kept_metadata, with_name_label, with_status_before, without_server_metadata,
-};
+use crate::storage::{self, Step};
+use crate::stored::{with_kept_metadata, with_status_before, without_server_metadata};
 use crate::subjects::Subject;
 
 /// Rounds of lookups. An answer can lead to another lookup: the kind of parameters, then the parameters.
@@ -66,8 +67,7 @@ impl Context<'_> {
                 Normalized { object: value, ..decoded }
             }
             Some((object, Err(errors))) => {
-                let places = Places::new(object);
-                refused.extend(shown(&errors, |error| refusal(&places, error)));
+                refused.extend(shown(&errors, |error| refusal(object, error)));
                 Normalized::default()
             }
         };
@@ -107,37 +107,32 @@ impl Context<'_> {
             unknown.clear();
             errors.clear();
         }
-        let places = Places::new(object);
-        if self.validates && subject.new.is_some_and(|new| new.json.len() > MAX_BODY) {
-            refused = vec![too_large(&places)];
+        let is_validated = self.validates && subject.new.is_some();
+        if is_validated && subject.new.is_some_and(|new| is_too_large(new, arena)) {
+            refused = vec![too_large(object)];
         }
-        let is_crd = custom::is_crd(object);
-        let mut answer = match custom {
-            _ if !refused.is_empty() || !self.validates || subject.new.is_none() => Answer::default(),
-            None if !is_crd => built_in::answer(self, &places, &errors, arena),
-            _ => custom::answer(self, subject, &request, custom, &unknown, &places, arena),
+        let is_crd = is_crd(object);
+        let checked = match custom {
+            _ if !refused.is_empty() || !is_validated => Vec::new(),
+            None if !is_crd => built_in::check(self, object, &errors, arena),
+            _ => custom::check(self, subject, &request, custom, &unknown, object, arena),
         };
         let evaluation =
             if refused.is_empty() { self.evaluate(&request, facts, arena) } else { Evaluation::default() };
         let id = (kind.group, kind.version, kind.name);
         let is_built_in = custom.is_none() && self.kinds.types(id).has(id);
-        let is_open = is_built_in && self.is_open(id);
-        let target = if is_open { &mut answer.undecided } else { &mut refused };
-        target.extend(self.unknown_fields(&places, &unknown, is_open));
-        let storage = if self.validates {
-            storage::answer(subject, [new, old], &places)
-        } else {
-            storage::Answer::default()
+        refused.extend(self.unknown_fields(object, &unknown, is_built_in && self.is_open(id)));
+        let storage = if self.validates { storage::check(subject, [new, old], object) } else { None };
+        let (before, after) = match storage {
+            None => (None, None),
+            Some((Step::Update, finding)) => (Some(finding), None),
+            Some((Step::Create, finding)) => (None, Some(finding)),
         };
         let findings = in_order(
-            [refused, storage.before, answer.findings],
-            self.findings(&places, &evaluation),
-            storage.after,
+            [refused, before.into_iter().collect(), checked],
+            self.findings(object, &evaluation),
+            after.into_iter().collect(),
         );
-        let is_denied = findings.iter().any(Finding::is_denial);
-        let undecided = answer.undecided.into_iter().chain(storage.undecided).filter(|_| !is_denied);
-        let findings = findings.into_iter().chain(undecided).collect();
-        let is_validated = self.validates && subject.new.is_some();
         Some(CheckedDocument {
             position: object.position(),
             api_version: object.api_version.clone(),
@@ -160,18 +155,18 @@ impl Context<'_> {
     }
 
     /// Returns the findings for fields that the kind does not have.
-    fn unknown_fields(&self, places: &Places<'_>, fields: &[Path], is_open: bool) -> Vec<Finding> {
+    fn unknown_fields(&self, object: &Object, fields: &[Path], is_open: bool) -> Vec<Finding> {
         match self.field_validation {
             FieldValidation::Ignore => Vec::new(),
-            _ if is_open => shown(fields, |field| built_in::unknown_field(self, places, field)),
-            _ => shown(fields, |field| self.unknown_field(places, field)),
+            _ if is_open => shown(fields, |field| built_in::unknown_field(self, object, field)),
+            _ => shown(fields, |field| self.unknown_field(object, field)),
         }
     }
 
     /// Returns the finding for a field that the kind does not have: a denial, or a warning.
-    fn unknown_field(&self, places: &Places<'_>, field: &Path) -> Finding {
+    fn unknown_field(&self, object: &Object, field: &Path) -> Finding {
         let message = format!("unknown field \"{field}\"");
-        let refusal = refusal(places, &FieldError::forbidden(field, ""));
+        let refusal = refusal(object, &FieldError::forbidden(field, ""));
         if self.field_validation == FieldValidation::Strict {
             return Finding { message: format!("strict decoding error: {message}"), ..refusal };
         }
@@ -220,10 +215,15 @@ impl Context<'_> {
         let end = Instant::now() + MAX_TIME;
         facts.params_are_partial = !self.store.has_all_params();
         for _ in 0..MAX_ROUNDS {
-            evaluation = self.set.evaluate_partly(request, facts, arena, &|| Instant::now() < end);
+            evaluation = self.set.evaluate(request, facts, arena, &|| Instant::now() < end);
             let mut answered = false;
             for missing in &evaluation.missing {
-                answered |= self.store.answer(&missing.lookup, self.kinds, facts);
+                answered |= match (&missing.lookup, self.grants) {
+                    (Lookup::Check(check), Some(grants)) => {
+                        facts.decisions.insert(check.clone(), grants.decide(check)).is_none()
+                    }
+                    (lookup, _) => self.store.answer(lookup, self.kinds, facts),
+                };
             }
             if !answered {
                 break;
@@ -232,7 +232,7 @@ impl Context<'_> {
         evaluation
     }
 
-    fn findings(&self, object: &Places<'_>, evaluation: &Evaluation) -> Vec<Finding> {
+    fn findings(&self, object: &Object, evaluation: &Evaluation) -> Vec<Finding> {
         let decisions = &evaluation.decisions;
         let mut findings = Vec::new();
         for (order, denial) in decisions.denials.iter().enumerate() {
@@ -253,7 +253,7 @@ impl Context<'_> {
         findings
     }
 
-    fn denial(&self, object: &Places<'_>, denial: &Denial, order: usize) -> Finding {
+    fn denial(&self, object: &Object, denial: &Denial, order: usize) -> Finding {
         let verdict = if denial.error { Verdict::Error } else { Verdict::Deny };
         let names = (denial.policy.as_str(), denial.binding.as_deref().unwrap_or_default());
         Finding {
@@ -264,7 +264,7 @@ impl Context<'_> {
         }
     }
 
-    fn unknown(&self, object: &Places<'_>, missing: &Missing) -> Finding {
+    fn unknown(&self, object: &Object, missing: &Missing) -> Finding {
         let (message, next) = describe(&missing.lookup);
         let names = (missing.policy.as_str(), missing.binding.as_deref().unwrap_or_default());
         Finding { next, ..self.finding(object, Verdict::Unknown, names, None, &message) }
@@ -272,7 +272,7 @@ impl Context<'_> {
 
     fn finding(
         &self,
-        object: &Places<'_>,
+        object: &Object,
         verdict: Verdict,
         (policy, binding): (&str, &str),
         validation: Option<usize>,
@@ -299,15 +299,21 @@ impl Context<'_> {
     }
 }
 
-/// Returns the finding for an object that does not fit into a request.
-fn too_large(places: &Places<'_>) -> Finding {
+/// Returns whether an object does not fit into a request. Its text has at most six bytes for each byte in memory.
+fn is_too_large(object: &Object, arena: &Arena) -> bool {
+    object.document.root().size() > MAX_BODY / 6
+        && write_json_up_to(object.value(arena), MAX_BODY).len() > MAX_BODY
+}
+
+/// Returns the finding for such an object.
+fn too_large(object: &Object) -> Finding {
     Finding {
         verdict: Verdict::Deny,
         message: format!("Request entity too large: limit is {MAX_BODY}"),
         reason: "RequestEntityTooLarge".to_owned(),
         code: Some(413),
         next: "split the object".to_owned(),
-        ..refusal(places, &FieldError::forbidden(&Path::default(), ""))
+        ..refusal(object, &FieldError::forbidden(&Path::default(), ""))
     }
 }
 
@@ -323,11 +329,15 @@ fn judges(evaluation: &Evaluation) -> Vec<Judge> {
 }
 
 /// Returns the findings of a document. Each list of `first` is one response of the API server, each denial of `policies` another one,
-/// and `last` is the last one. Their order is that in which the API server returns them.
+/// and `last` is the last one. Their order is that in which the API server returns them. Other findings that leave the verdict open come
+/// last, unless there is a denial.
 fn in_order(first: [Vec<Finding>; 3], policies: Vec<Finding>, last: Vec<Finding>) -> Vec<Finding> {
-    let (mut findings, mut order) = (Vec::new(), 0);
+    let (mut findings, mut undecided, mut order) = (Vec::new(), Vec::new(), 0);
     for response in first {
-        let responded = in_response(response, order);
+        let (open, decided): (Vec<_>, Vec<_>) =
+            response.into_iter().partition(|finding| finding.verdict == Verdict::Unknown);
+        undecided.extend(open);
+        let responded = in_response(decided, order);
         order += usize::from(responded.iter().any(Finding::is_denial));
         findings.extend(responded);
     }
@@ -337,6 +347,9 @@ fn in_order(first: [Vec<Finding>; 3], policies: Vec<Finding>, last: Vec<Finding>
     findings.extend(shifted);
     let next = findings.iter().filter_map(|finding| finding.server_order).max().map_or(0, |last| last + 1);
     findings.extend(in_response(last, next));
+    if !findings.iter().any(Finding::is_denial) {
+        findings.extend(undecided);
+    }
     findings
 }
 

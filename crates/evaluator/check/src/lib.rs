@@ -5,33 +5,21 @@
 //! Problems of files do not stop a run, so that users see all of them at once. If a policy is refused, no object is judged,
 //! because the verdict would be incomplete.
 //!
-//! Other commands read manifests with [`manifests`].
-
 mod args;
 mod built_in;
 mod cases;
 mod context;
 mod custom;
-mod expression;
-mod facts;
-mod files;
 mod format;
 mod grants;
 mod judge;
-mod load;
-pub mod manifests;
-mod objects;
 mod openapi;
-mod parallel;
-mod policies;
 mod report;
 mod storage;
 mod stored;
 mod subjects;
-pub mod words;
 
 pub use args::{Args, KubeVersion};
-pub use policies::Policies;
 
 use std::collections::BTreeSet;
 
@@ -39,14 +27,18 @@ use config::Problem;
 use console::exit::{Exit, Outcome, Stop};
 use console::{input, output};
 
+use manifests::LoadProblem;
+use manifests::facts;
+use manifests::files::{self, Use};
+use manifests::load::{self, Loaded, Options};
+use manifests::objects::{self, Object};
+use manifests::parallel;
+
 use args::{FailOn, OutputTarget};
 use context::Context;
-use files::Use;
 use grants::Grants;
 use judge::Worker;
-use load::{Loaded, Options};
-use objects::Object;
-use report::{CheckedCase, CheckedDocument, LoadProblem, Report, Totals, Verdict};
+use report::{CheckedCase, CheckedDocument, Report, Totals, Verdict};
 use subjects::Subject;
 
 /// `check`
@@ -71,21 +63,22 @@ pub fn run(args: &Args) -> Outcome {
 fn check(args: &Args) -> Result<Report, Stop> {
     args.grants.as_deref().map_or(Ok(()), input::check_links)?;
     let grants = args.grants.as_deref().map(Grants::load).transpose()?;
+    let grants = grants.map(|grants| grants.for_user(args.user.as_deref()));
     let paths = [(&args.paths[..], Use::Check), (&args.with, Use::Fact), (&args.old, Use::Old)];
     let (files, unread) = files::find(&paths, &args.ignore);
     let objects = objects::read(&files);
-    let mut problems: BTreeSet<LoadProblem> = unread.into_iter().map(objects::unplaced).collect();
+    let mut problems: BTreeSet<LoadProblem> = unread.into_iter().map(LoadProblem::unplaced).collect();
     problems.extend(objects.problems);
     // One of many files can be empty, but if all are, the command that should write them probably failed.
     if problems.is_empty() && !objects.all.iter().any(|object| object.used == Use::Check) {
         let problem = Problem::new("PATH contains no document");
-        problems.insert(objects::unplaced(problem.next("check the command that should write the manifests")));
+        problems
+            .insert(LoadProblem::unplaced(problem.next("check the command that should write the manifests")));
     }
     let options = Options {
         minor: args.kube_version.0,
         namespace: args.namespace.clone(),
         unbound: args.unbound,
-        grants: grants.map(|grants| grants.for_user(args.user.as_deref())),
         field_validation: args.field_validation,
     };
     let built_in = openapi::kinds(&args.openapi, args.kube_version.0)?;
@@ -100,6 +93,7 @@ fn check(args: &Args) -> Result<Report, Stop> {
         set,
         kinds: &loaded.kinds,
         store: &loaded.store,
+        grants: grants.as_ref(),
         user: args.user.as_deref(),
         groups: &[],
         namespace: &args.namespace,

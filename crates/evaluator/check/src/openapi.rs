@@ -8,7 +8,7 @@ use policy::kinds::Kinds;
 use policy::normalize::openapi::{Builder, OpenApiError};
 use policy::value::{Arena, read_json};
 
-use crate::files::{self, File, Use};
+use manifests::files::{self, File, Use};
 
 const ONE_DOCUMENT: &str = "write one document: kubectl get --raw /openapi/v3/apis/apps/v1 > apps-v1.json";
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use admission::text;
-use config::{Place, Problem};
+use config::Place;
 use console::exit::Exit;
+use manifests::LoadProblem;
 use serde::Serialize;
 
 /// The result of a run.
@@ -27,37 +27,6 @@ pub(crate) struct Report {
     pub(crate) totals: Totals,
     /// Exit code of the command.
     pub(crate) exit_code: Exit,
-}
-
-/// A place in an input file.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Position {
-    /// The file as the user named it, or `standard input`.
-    pub(crate) file: String,
-    /// Counted from 1.
-    pub(crate) line: usize,
-    /// Counted from 1, in characters.
-    pub(crate) column: usize,
-}
-
-/// A document that can't be used: a syntax error, an unknown kind, or a policy that the API server refuses.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct LoadProblem {
-    /// The place, if the problem is in a file.
-    #[serde(flatten)]
-    pub(crate) position: Option<Position>,
-    /// Kind of the object, or empty.
-    pub(crate) kind: String,
-    /// Name of the object, or empty.
-    pub(crate) name: String,
-    /// The field, such as `spec.validations[0].expression`, or empty.
-    pub(crate) field: String,
-    /// The problem.
-    pub(crate) message: String,
-    /// The next step, or empty.
-    pub(crate) next: String,
 }
 
 /// The operation of the request that a document stands for.
@@ -89,7 +58,7 @@ impl Operation {
 pub(crate) struct CheckedDocument {
     /// First line of the document.
     #[serde(flatten)]
-    pub(crate) position: Position,
+    pub(crate) position: Place,
     /// `apiVersion`
     pub(crate) api_version: String,
     /// `kind`
@@ -199,7 +168,7 @@ pub(crate) struct Finding {
     pub(crate) field: String,
     /// Place of the field, or of the document.
     #[serde(flatten)]
-    pub(crate) position: Position,
+    pub(crate) position: Place,
     /// Place of the API server's response among those that deny the document, from 0. The API server returns the first one only.
     pub(crate) server_order: Option<usize>,
     /// The next step, or empty.
@@ -229,7 +198,7 @@ pub(crate) struct Rule {
 pub(crate) struct CheckedCase {
     /// Place of the case; of its expected verdict if it failed.
     #[serde(flatten)]
-    pub(crate) position: Position,
+    pub(crate) position: Place,
     /// Name of the case.
     pub(crate) name: String,
     /// Whether the verdict is the expected one.
@@ -268,24 +237,4 @@ pub(crate) struct Totals {
     pub(crate) cases: usize,
     /// Cases with another verdict than the expected one.
     pub(crate) failed_cases: usize,
-}
-
-impl LoadProblem {
-    /// Returns the problem as all commands print it.
-    pub(crate) fn into_problem(self) -> Problem {
-        let Self { position, kind, name, field, message, next } = self;
-        let object = match (kind.is_empty(), name.is_empty()) {
-            (true, _) => String::new(),
-            (false, true) => format!("{kind}: "),
-            (false, false) => format!("{kind} \"{name}\": "),
-        };
-        let field = if field.is_empty() { String::new() } else { format!("{field}: ") };
-        let place = position.map(|at| Place { file: at.file, line: at.line, column: at.column });
-        Problem {
-            what: text::lines(&format!("{object}{field}{message}")),
-            place,
-            why: None,
-            next: (!next.is_empty()).then_some(next),
-        }
-    }
 }

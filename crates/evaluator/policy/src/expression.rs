@@ -154,7 +154,7 @@ pub(crate) fn failure(fault: Fault<'_>) -> Failure {
         Fault::Error(message) => Failure::Error(message.to_owned()),
         Fault::Cancelled(Cancel::Cost) => Failure::TooExpensive,
         Fault::Cancelled(Cancel::Limit(limit)) => Failure::Limit(limit),
-        Fault::Cancelled(Cancel::Internal(text)) => Failure::Error(text.to_owned()),
+        Fault::Cancelled(internal @ Cancel::Internal) => Failure::Error(internal.message().to_owned()),
         Fault::Unknown(unknown) => Failure::Unknown(needs(unknown)),
     }
 }

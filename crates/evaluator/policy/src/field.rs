@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 
 use crate::release::Release;
 use crate::value::Value;
-use crate::value::format::{go_json, go_syntax, quote};
+use crate::value::format::{go_json, quote};
 use crate::value::number;
 
 /// The path of a field, such as `spec.validations[0].expression`.
@@ -204,8 +204,8 @@ impl FieldError {
     }
 
     /// A value is invalid.
-    pub(crate) fn invalid_value(path: &Path, value: Value<'_>, detail: &str, release: Release) -> Self {
-        Self::new(path, ErrorKind::Invalid, &shown_value(value, release), detail)
+    pub(crate) fn invalid_value(path: &Path, value: Value<'_>, detail: &str) -> Self {
+        Self::new(path, ErrorKind::Invalid, &shown_value(value), detail)
     }
 
     /// A value is invalid. `json` is the value as Go encodes it.
@@ -219,25 +219,20 @@ impl FieldError {
     }
 
     /// A value has another type than its schema.
-    pub(crate) fn type_invalid(path: &Path, value: Value<'_>, detail: &str, release: Release) -> Self {
-        Self::new(path, ErrorKind::TypeInvalid, &shown_value(value, release), detail)
+    pub(crate) fn type_invalid(path: &Path, value: Value<'_>, detail: &str) -> Self {
+        Self::new(path, ErrorKind::TypeInvalid, &shown_value(value), detail)
     }
 
     /// A value is not one of the supported ones.
-    pub(crate) fn unsupported_value(
-        path: &Path,
-        value: Value<'_>,
-        supported: &[String],
-        release: Release,
-    ) -> Self {
+    pub(crate) fn unsupported_value(path: &Path, value: Value<'_>, supported: &[String]) -> Self {
         let quoted: Vec<String> = supported.iter().map(|value| quote(value)).collect();
         let detail = format!("supported values: {}", quoted.join(", "));
-        Self::new(path, ErrorKind::NotSupported, &shown_value(value, release), &detail)
+        Self::new(path, ErrorKind::NotSupported, &shown_value(value), &detail)
     }
 
     /// A value occurs twice.
-    pub(crate) fn duplicate_value(path: &Path, value: Value<'_>, release: Release) -> Self {
-        Self::new(path, ErrorKind::Duplicate, &shown_value(value, release), "")
+    pub(crate) fn duplicate_value(path: &Path, value: Value<'_>) -> Self {
+        Self::new(path, ErrorKind::Duplicate, &shown_value(value), "")
     }
 
     /// A text is too long.
@@ -270,20 +265,9 @@ impl FieldError {
     }
 
     /// A list of texts is invalid.
-    pub fn invalid_list(path: &Path, values: &[String], detail: &str) -> Self {
-        let quoted: Vec<String> = values.iter().map(|value| quote(value)).collect();
+    pub fn invalid_list(path: &Path, values: &[impl AsRef<str>], detail: &str) -> Self {
+        let quoted: Vec<String> = values.iter().map(|value| quote(value.as_ref())).collect();
         Self::new(path, ErrorKind::Invalid, &format!("[{}]", quoted.join(",")), detail)
-    }
-
-    /// A list of texts is invalid, as the API server of a release prints it.
-    pub(crate) fn invalid_texts(path: &Path, values: &[Box<str>], detail: &str, release: Release) -> Self {
-        let quoted: Vec<String> = values.iter().map(|value| quote(value)).collect();
-        let shown = if release.prints_values_as_json() {
-            format!("[{}]", quoted.join(","))
-        } else {
-            format!("[]string{{{}}}", quoted.join(", "))
-        };
-        Self::new(path, ErrorKind::Invalid, &shown, detail)
     }
 
     /// A text is not one of the supported ones.
@@ -320,12 +304,10 @@ impl FieldError {
 }
 
 /// A value in an error.
-fn shown_value(value: Value<'_>, release: Release) -> String {
+fn shown_value(value: Value<'_>) -> String {
     match value {
         Value::String(text) => quote(text),
         Value::Double(value) => number::general(value),
-        Value::Null if !release.prints_values_as_json() => "\"null\"".to_owned(),
-        Value::List(_) | Value::Object(_) if !release.prints_values_as_json() => go_syntax(value),
         other => go_json(other),
     }
 }

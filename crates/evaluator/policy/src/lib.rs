@@ -1,7 +1,4 @@
-//! Admission policies as a Kubernetes API server evaluates them, without I/O and without a clock.
-//!
-//! The crate contains an own implementation of CEL. The verdict and its cost depend on details of the API server's evaluator:
-//! the checked types, the chosen overloads, and the cost of each step.
+#![doc = include_str!("../README.md")]
 
 mod cel;
 pub mod crd;

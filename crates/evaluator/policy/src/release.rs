@@ -99,11 +99,6 @@ impl Release {
     pub(crate) fn has_singular_units(self) -> bool {
         self.server >= 34
     }
-
-    /// Whether lists and objects are printed as JSON. Before, they are printed in the syntax of Go.
-    pub(crate) fn prints_values_as_json(self) -> bool {
-        self.server >= 34
-    }
 }
 
 /// Texts about metadata.

@@ -4,13 +4,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::cel::reads::NamespacePart;
-use crate::facts::{Facts, Lookup};
+use crate::facts::Facts;
 use crate::field::{FieldError, Path};
 use crate::release::Release;
 use crate::request::Request;
 use crate::value::{Arena, Value};
 use crate::vap::compiled::CompiledPolicy;
-use crate::vap::decision::Decisions;
 pub use crate::vap::decision::{Evaluation, Missing};
 use crate::vap::index::Index;
 use crate::vap::matching::is_judged;
@@ -176,15 +175,6 @@ pub struct PolicySet {
     names: HashMap<String, usize>,
 }
 
-/// The result of an evaluation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// All policies were evaluated.
-    Decided(Decisions),
-    /// Facts are missing; evaluate again with their answers.
-    Needs(Vec<Lookup>),
-}
-
 impl PolicySet {
     fn insert(&mut self, hook: Hook) {
         let position = self.hooks.len();
@@ -283,27 +273,10 @@ impl PolicySet {
         self.hooks.get(*self.names.get(policy)?)
     }
 
-    /// Evaluates all policies that match a request. `keep_going` is asked every few thousand cost units. If it returns false, or the
-    /// arena is full, the verdict of a policy is missing with [`Lookup::Limit`].
-    pub fn evaluate<'a>(
-        &'a self,
-        request: &Request<'a>,
-        facts: &'a Facts,
-        arena: &'a Arena,
-        keep_going: &'a dyn Fn() -> bool,
-    ) -> Outcome {
-        let evaluation = self.evaluate_partly(request, facts, arena, keep_going);
-        let mut needs: Vec<Lookup> = Vec::new();
-        for missing in evaluation.missing {
-            if !needs.contains(&missing.lookup) {
-                needs.push(missing.lookup);
-            }
-        }
-        if needs.is_empty() { Outcome::Decided(evaluation.decisions) } else { Outcome::Needs(needs) }
-    }
-
     /// Evaluates all policies that match a request. If facts are missing, the decisions that do not depend on them are returned.
-    pub fn evaluate_partly<'a>(
+    /// `keep_going` is asked every few thousand cost units. If it returns false, or the arena is full, the verdict of a policy is missing
+    /// with [`Lookup::Limit`](crate::facts::Lookup::Limit).
+    pub fn evaluate<'a>(
         &'a self,
         request: &Request<'a>,
         facts: &'a Facts,

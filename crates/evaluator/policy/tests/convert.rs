@@ -16,7 +16,7 @@ const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/kubernetescl
 fn data(name: &str) -> Json {
     let text = std::fs::read_to_string(format!("{DATA}{name}")).unwrap();
     let arena = Arena::new();
-    let value = read(&text, &arena).unwrap().into_iter().next().unwrap().value();
+    let value = read(&text).unwrap()[0].value(&arena);
     to_json(value)
 }
 

@@ -31,15 +31,12 @@ fn judge(crd: &str, new: &str, old: Option<&str>, server: u8) -> Answer {
 
 fn read_crd(text: &str) -> Crd {
     let arena = Arena::new();
-    Crd::read(read(text, &arena).unwrap().into_iter().next().unwrap().value()).unwrap()
+    Crd::read(read(text).unwrap()[0].value(&arena)).unwrap()
 }
 
 fn judge_of(crd: &Crd, new: &str, old: Option<&str>, server: u8) -> Answer {
     let arena = Arena::new();
-    let value = |text: &str| {
-        let documents = read(arena.text(text), &arena).unwrap();
-        documents.into_iter().next().unwrap().value()
-    };
+    let value = |text: &str| read(text).unwrap()[0].value(&arena);
     let (new, old) = (value(new), old.map(value));
     let api_version = new.field("apiVersion").and_then(|value| value.as_str()).unwrap();
     let version = crd.served(api_version.split_once('/').unwrap().1).unwrap();
@@ -355,22 +352,20 @@ fn times_of_embedded_objects_have_a_year_with_four_digits() {
         let [crd, object] = templated(metadata);
         create(&crd, &object).errors
     };
-    let wrong = |metadata: &str, time: &str, rest: &str, element: &str| {
-        format!(
-            r#"spec.template.metadata: Invalid value: {metadata}: parsing time "{time}" as "2006-01-02T15:04:05Z07:00": cannot parse "{rest}" as "{element}""#
-        )
+    let wrong = |metadata: &str, time: &str| {
+        let why = "the year must have four digits";
+        format!(r#"spec.template.metadata: Invalid value: {metadata}: parsing time "{time}": {why}"#)
     };
     let late = "10000-01-01T00:59:59Z";
-    let rest = "0-01-01T00:59:59Z";
     for field in ["creationTimestamp", "deletionTimestamp"] {
         let metadata = format!(r#"{{"{field}":"{late}"}}"#);
         let found = errors(&format!("{field}: '9999-12-31T23:59:59-01:00', generation: 0"));
-        assert_eq!(found, [wrong(&metadata, late, rest, "-")]);
+        assert_eq!(found, [wrong(&metadata, late)]);
     }
     let early = "-0001-12-31T23:00:00Z";
     let metadata = format!(r#"{{"managedFields":[{{"time":"{early}"}}]}}"#);
     let found = errors("managedFields: [{time: '0000-01-01T00:00:00+01:00'}]");
-    assert_eq!(found, [wrong(&metadata, early, early, "2006")]);
+    assert_eq!(found, [wrong(&metadata, early)]);
     let ok = "creationTimestamp: '9999-12-31T23:59:59Z', deletionTimestamp: '0000-01-01T00:00:00Z'";
     assert_eq!(errors(ok), [""; 0]);
 }
@@ -392,9 +387,9 @@ fn replicas_of_the_subresource_scale_are_checked() {
     assert_eq!(
         errors("spec: {replicas: three}, status: [1]"),
         [
-            ".spec.replicas: Invalid value: 0: .spec.replicas accessor error: three is of the type string, expected int64",
-            ".status.replicas: Invalid value: 0: .status.replicas accessor error: [1] is of the type []interface {}, expected map[string]interface{}",
-            ".status.selector: Invalid value: \"\": .status.selector accessor error: [1] is of the type []interface {}, expected map[string]interface{}",
+            ".spec.replicas: Invalid value: 0: .spec.replicas accessor error: the value is of the type string, expected int",
+            ".status.replicas: Invalid value: 0: .status.replicas accessor error: the value is of the type list, expected map",
+            ".status.selector: Invalid value: \"\": .status.selector accessor error: the value is of the type list, expected map",
         ]
     );
 }

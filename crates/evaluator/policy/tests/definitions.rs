@@ -6,6 +6,7 @@ use serde_json::Value as Json;
 
 #[path = "definition/mod.rs"]
 mod definition;
+mod words;
 
 use definition::{admit, shown};
 

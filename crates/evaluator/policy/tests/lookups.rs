@@ -6,8 +6,9 @@ use policy::Decision;
 use policy::facts::{Facts, Limit, Lookup};
 use policy::release::Release;
 use policy::request::{GroupVersion, Request};
-use policy::set::{Builder, Outcome, PolicySet, Recognized};
+use policy::set::{Builder, Evaluation, PolicySet, Recognized};
 use policy::value::{Arena, Value, read_json};
+use policy::vap::decision::Decisions;
 use serde_json::{Value as Json, json};
 
 fn policy(validations: &[&str]) -> Json {
@@ -51,7 +52,7 @@ fn load(policy: &Json) -> PolicySet {
     }
 }
 
-fn evaluate(set: &PolicySet, facts: &Facts, keep_going: bool) -> Outcome {
+fn evaluate(set: &PolicySet, facts: &Facts, keep_going: bool) -> Evaluation {
     let arena = Arena::new();
     let pod = GroupVersion { group: "", version: "v1", name: "Pod" };
     let request = Request {
@@ -67,16 +68,19 @@ fn evaluate(set: &PolicySet, facts: &Facts, keep_going: bool) -> Outcome {
 }
 
 fn needs(set: &PolicySet, facts: &Facts) -> Vec<Lookup> {
-    match evaluate(set, facts, true) {
-        Outcome::Needs(lookups) => lookups,
-        other @ Outcome::Decided(_) => panic!("no lookups but {other:?}"),
-    }
+    evaluate(set, facts, true).missing.into_iter().map(|missing| missing.lookup).collect()
+}
+
+fn decided(set: &PolicySet, facts: &Facts) -> Decisions {
+    let Evaluation { decisions, missing } = evaluate(set, facts, true);
+    assert_eq!(missing, []);
+    decisions
 }
 
 #[test]
 fn asks_for_the_namespace_only_if_an_expression_needs_it() {
     let without = load(&policy(&["true"]));
-    assert!(matches!(evaluate(&without, &Facts::default(), true), Outcome::Decided(_)));
+    assert_eq!(needs(&without, &Facts::default()), []);
     let with = load(&policy(&["namespaceObject.metadata.name == 'prod'"]));
     assert_eq!(needs(&with, &Facts::default()), [Lookup::Namespace("prod".to_owned())]);
 }
@@ -84,10 +88,7 @@ fn asks_for_the_namespace_only_if_an_expression_needs_it() {
 #[test]
 fn decides_without_a_check_that_does_not_matter() {
     let set = load(&policy(&["authorizer.path('/x').check('get').allowed() || true"]));
-    match evaluate(&set, &Facts::default(), true) {
-        Outcome::Decided(decisions) => assert!(!decisions.is_denied()),
-        other @ Outcome::Needs(_) => panic!("not decided: {other:?}"),
-    }
+    assert_eq!(decided(&set, &Facts::default()).denials, []);
 }
 
 #[test]
@@ -103,31 +104,15 @@ fn asks_for_all_checks_at_once_and_uses_the_answers() {
         let Lookup::Check(check) = lookup else { panic!("not a check: {lookup:?}") };
         facts.decisions.insert(check, Decision { allowed: index == 0, ..Decision::default() });
     }
-    match evaluate(&set, &facts, true) {
-        Outcome::Decided(decisions) => {
-            let failed: Vec<_> = decisions.denials.iter().map(|denial| denial.validation).collect();
-            assert_eq!(failed, [Some(1)]);
-        }
-        other @ Outcome::Needs(_) => panic!("not decided: {other:?}"),
-    }
-}
-
-#[test]
-fn reports_only_the_first_denial_if_asked() {
-    let set = load(&policy(&["false", "1 == 2"]));
-    match evaluate(&set, &Facts::default(), true) {
-        Outcome::Decided(decisions) => {
-            assert_eq!(decisions.denials.len(), 2);
-            assert_eq!(decisions.first_only().denials.len(), 1);
-        }
-        other @ Outcome::Needs(_) => panic!("not decided: {other:?}"),
-    }
+    let failed: Vec<_> = decided(&set, &facts).denials.iter().map(|denial| denial.validation).collect();
+    assert_eq!(failed, [Some(1)]);
 }
 
 #[test]
 fn stops_when_the_caller_asks() {
     let set = load(&policy(&["lists.range(10000).all(x, x >= 0)"]));
-    assert_eq!(evaluate(&set, &Facts::default(), false), Outcome::Needs(vec![Lookup::Limit(Limit::Time)]));
+    let missing = evaluate(&set, &Facts::default(), false).missing;
+    assert_eq!(missing[0].lookup, Lookup::Limit(Limit::Time));
 }
 
 #[test]

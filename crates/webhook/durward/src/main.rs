@@ -5,6 +5,7 @@ mod certificates;
 mod cli;
 mod clients;
 mod commands;
+mod documents;
 mod file;
 #[cfg(test)]
 mod reference;

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use config::Place;
+use manifests::objects::Object;
+
 use super::expect::Expect;
 use crate::grants::Grants;
-use crate::objects::Object;
-use crate::report::Position;
 
 /// The API version of documents with cases.
 pub(super) const API_VERSION: &str = "durward.dev/v1alpha1";
@@ -15,7 +16,7 @@ pub(super) const API_VERSION: &str = "durward.dev/v1alpha1";
 pub(crate) struct Case {
     pub(crate) name: String,
     /// Place of the case.
-    pub(crate) position: Position,
+    pub(crate) position: Place,
     /// The object, unless it is deleted.
     pub(crate) new: Option<Object>,
     /// The object before the change, unless it is created.

@@ -2,7 +2,9 @@
 
 use regex::Regex;
 
-use crate::report::{CheckedDocument, Finding, Position, Verdict};
+use config::Place;
+
+use crate::report::{CheckedDocument, Finding, Verdict};
 
 /// The verdicts that a case can expect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +47,7 @@ pub(crate) struct Expect {
     pub(crate) reason: Option<String>,
     pub(crate) message: Option<Message>,
     /// Place of the expected verdict.
-    pub(crate) position: Position,
+    pub(crate) position: Place,
 }
 
 impl Expect {

@@ -3,8 +3,8 @@
 use policy::field::Path;
 use policy::value::Value;
 
-use crate::objects::Object;
-use crate::report::LoadProblem;
+use manifests::LoadProblem;
+use manifests::objects::Object;
 
 /// Reads fields of an object and collects the problems.
 pub(super) struct Fields<'o> {

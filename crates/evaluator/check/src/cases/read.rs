@@ -3,17 +3,18 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path as FilePath, PathBuf};
 
-use policy::field::{Path, Step};
-use policy::value::{Arena, Value, read_json};
+use manifests::LoadProblem;
+use manifests::files::{File, Use};
+use manifests::objects::{self, Object};
+use policy::field::Path;
+use policy::value::{Arena, Value};
 use regex::Regex;
 
 use super::case::{API_VERSION, Case, User};
 use super::expect::{Expect, Expected, Message};
 use super::fields::{Fields, Map};
-use crate::files::{File, Use};
 use crate::grants::{Grant, Grants};
-use crate::objects::{self, Object};
-use crate::report::{LoadProblem, Operation};
+use crate::report::Operation;
 
 const OPERATIONS: [(&str, Operation); 3] =
     [("CREATE", Operation::Create), ("UPDATE", Operation::Update), ("DELETE", Operation::Delete)];
@@ -21,7 +22,7 @@ const OPERATIONS: [(&str, Operation); 3] =
 /// Reads all cases of a document, or returns all its problems.
 pub(crate) fn read(document: &Object) -> Result<Vec<Case>, Vec<LoadProblem>> {
     let arena = Arena::new();
-    let value = read_json(&document.json, &arena).unwrap_or_default();
+    let value = document.value(&arena);
     let fields = Fields { object: document, problems: Vec::new() };
     let mut reader = Reader { fields, files: HashMap::new() };
     let cases = reader.document(value);
@@ -272,18 +273,13 @@ impl Reader<'_> {
         if let Value::String(reference) = value {
             return self.reference(reference, path);
         }
-        if let Some((inner, message)) = objects::not_an_object(value) {
-            let at = inner.steps().iter().fold(path.clone(), |path, step| match step {
-                Step::Field(name) => path.child(name),
-                Step::Index(index) => path.index(*index),
-                Step::Key(key) => path.key(key),
-            });
-            self.fields.report(&at, message, "write the object here, or FILE#N");
+        let whole = self.fields.object;
+        let document = whole.document.within(path)?;
+        if let Some((inner, message)) = objects::not_an_object(document.root()) {
+            self.fields.report(&path.join(&inner), message, "write the object here, or FILE#N");
             return None;
         }
-        let document = self.fields.object;
-        let origin = document.origin.within(path);
-        Some(objects::object(&document.source, origin, value, document.used))
+        Some(objects::object(&whole.source, document, whole.used))
     }
 
     /// Reads object number N of a file. Paths are relative to the file of the cases.

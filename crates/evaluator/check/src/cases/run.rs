@@ -1,12 +1,12 @@
 //! Judges cases and compares the verdicts.
 
+use manifests::objects::Object;
 use policy::kinds::Resource;
 
 use super::case::Case;
 use super::expect::Difference;
 use crate::context::Context;
 use crate::judge::Worker;
-use crate::objects::Object;
 use crate::report::CheckedCase;
 use crate::subjects::{Subject, resolve};
 
@@ -36,17 +36,28 @@ fn checked(case: &Case, context: &Context<'_>) -> CheckedCase {
     let namespace = if subject.namespace.is_empty() { context.namespace } else { &subject.namespace };
     let user = case.user.as_ref();
     let user_name = user.map(|user| user.name.as_str()).or(context.user);
-    let store = match context.store.for_case(case, context.kinds, namespace, context.field_validation) {
-        Ok(store) => store.for_user(user_name),
-        Err(problem) => {
-            let actual = format!("params: {} {:?}: {}", problem.kind, problem.name, problem.message);
-            let expected = case.expect.describe();
-            return result(Some(Difference { expected, actual, next: problem.next }));
-        }
-    };
+    let mut store = context.store.clone();
+    if let Some(labels) = &case.namespace_labels {
+        store.set_labels(namespace, labels);
+    }
+    if let Some(params) = &case.params
+        && let Err(problem) = store.set_params(params, context.kinds, namespace, context.field_validation)
+    {
+        let actual = format!("params: {} {:?}: {}", problem.kind, problem.name, problem.message);
+        let expected = case.expect.describe();
+        return result(Some(Difference { expected, actual, next: problem.next }));
+    }
+    let grants = case.grants.as_ref().or(context.grants).map(|grants| grants.clone().for_user(user_name));
     let groups = user.map(|user| user.groups.as_slice()).unwrap_or_default();
-    let judged = Context { user: user_name, groups, store: &store, validates: false, ..*context }
-        .judge(&mut Worker::default(), &subject);
+    let case_context = Context {
+        user: user_name,
+        groups,
+        store: &store,
+        grants: grants.as_ref(),
+        validates: false,
+        ..*context
+    };
+    let judged = case_context.judge(&mut Worker::default(), &subject);
     result(judged.and_then(|document| case.expect.difference(&document)))
 }
 

@@ -5,9 +5,10 @@
 use std::fmt::Write as _;
 
 use admission::text as clean;
+use config::Place;
 
 use super::parts::{case_text, push_next, with_field};
-use crate::report::{Finding, Position, Report, Verdict};
+use crate::report::{Finding, Report, Verdict};
 
 /// Returns one command for each problem, finding and failed case.
 pub(super) fn write(report: &Report) -> String {
@@ -47,9 +48,9 @@ fn title(kind: &str, name: &str, finding: &Finding) -> String {
     title
 }
 
-fn push(lines: &mut String, level: &str, position: Option<&Position>, title: &str, message: &str) {
+fn push(lines: &mut String, level: &str, position: Option<&Place>, title: &str, message: &str) {
     let _ = write!(lines, "::{level} ");
-    if let Some(Position { file, line, column }) = position {
+    if let Some(Place { file, line, column }) = position {
         let _ = write!(lines, "file={},line={line},col={column},", escape_property(file));
     }
     let _ = writeln!(lines, "title={}::{}", escape_property(title), escape_data(message));

@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use admission::text as clean;
+use manifests::LoadProblem;
 
 use super::parts::{self, Gate, case_text, finding_text, push_next, with_field};
-use crate::report::{CheckedCase, CheckedDocument, Finding, LoadProblem, Operation, Report, Verdict};
+use crate::report::{CheckedCase, CheckedDocument, Finding, Operation, Report, Verdict};
 
 /// Name of the run, and of the suite of problems that are in no file.
 const NAME: &str = "durward check";

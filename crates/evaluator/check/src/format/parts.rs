@@ -1,9 +1,10 @@
 //! Parts that several formats share.
 
 use admission::text as clean;
+use config::Place;
 
 use crate::args::FailOn;
-use crate::report::{CheckedCase, Finding, Position, Verdict};
+use crate::report::{CheckedCase, Finding, Verdict};
 
 /// Which findings fail a run.
 #[derive(Debug, Clone, Copy)]
@@ -44,7 +45,7 @@ pub(super) fn push_next(text: &mut String, next: &str) {
 }
 
 /// Returns a place as compilers print it.
-pub(super) fn place(position: &Position) -> String {
+pub(super) fn place(position: &Place) -> String {
     format!("{}:{}:{}", clean::one_line(&position.file), position.line, position.column)
 }
 

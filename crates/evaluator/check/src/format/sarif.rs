@@ -3,11 +3,12 @@
 //! A rule is one validation of a policy. Denials, errors and unknown verdicts have the level `error`, warnings `warning` and
 //! audit entries `note`. There are no times, so equal runs give equal files.
 
+use config::Place;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde_json::{Value, json};
 
 use super::parts::{case_text, push_next, with_field};
-use crate::report::{CheckedDocument, Finding, Position, Report, Verdict};
+use crate::report::{CheckedDocument, Finding, Report, Verdict};
 
 const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
 
@@ -164,9 +165,9 @@ impl Rules {
     }
 }
 
-fn locations(position: Option<&Position>, object: &str) -> Value {
+fn locations(position: Option<&Place>, object: &str) -> Value {
     let mut location = json!({});
-    if let Some(Position { file, line, column }) = position {
+    if let Some(Place { file, line, column }) = position {
         location["physicalLocation"] = json!({
             "artifactLocation": {"uri": uri(file)},
             "region": {"startLine": line, "startColumn": column},

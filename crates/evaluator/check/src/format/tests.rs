@@ -2,19 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use config::Place;
 use console::exit::Exit;
+use manifests::LoadProblem;
 
 use super::*;
 use crate::args::FailOn;
-use crate::report::{
-    CheckedCase, CheckedDocument, Finding, Judge, LoadProblem, Operation, Position, Report, Rule, Totals,
-    Verdict,
-};
+use crate::report::{CheckedCase, CheckedDocument, Finding, Judge, Operation, Report, Rule, Totals, Verdict};
 
 const GATE: Gate = Gate { fail_on: FailOn::Deny, allow_unknown: false };
 
-fn at(file: &str, line: usize) -> Position {
-    Position { file: file.to_owned(), line, column: 3 }
+fn at(file: &str, line: usize) -> Place {
+    Place { file: file.to_owned(), line, column: 3 }
 }
 
 fn finding(verdict: Verdict, policy: &str, message: &str) -> Finding {

@@ -5,7 +5,7 @@ use console::output::{self, Style, foreign};
 
 use super::parts;
 use crate::report::{CheckedCase, CheckedDocument, Finding, Operation, Report, Verdict};
-use crate::words;
+use manifests::words;
 
 /// Formats a report.
 pub(super) fn text(report: &Report, style: Style) -> String {

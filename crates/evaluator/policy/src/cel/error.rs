@@ -1,4 +1,4 @@
-//! Errors of expressions with their position and source line, as cel-go prints them.
+//! Errors of expressions with their position and source line, as cel-go prints them. Only syntax errors have words of this crate.
 
 use crate::value::number::chars;
 
@@ -27,6 +27,11 @@ impl Problems {
         self.push(Problem { offset: Some(offset), message });
     }
 
+    /// Records a syntax error.
+    pub(crate) fn report_syntax(&mut self, offset: usize, message: &str) {
+        self.report(offset, format!("Syntax error: {message}"));
+    }
+
     /// Records an error without a position.
     pub(crate) fn report_internal(&mut self, message: String) {
         self.push(Problem { offset: None, message });
@@ -50,8 +55,6 @@ impl Problems {
             .list
             .iter()
             .map(|problem| match problem.offset {
-                // cel-go finds no position in an empty source.
-                Some(_) if source.is_empty() => (1, -1, problem),
                 Some(offset) => {
                     let (line, column) = lines.locate(offset);
                     (

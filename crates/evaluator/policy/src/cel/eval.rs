@@ -11,7 +11,8 @@ use super::cost::Cost;
 use super::library::Singleton;
 use super::node::{CallNode, Dispatch, Fold, Node};
 use super::outcome::{
-    Answers, Cancel, Context, Decision, Fault, LIMIT, Limit, Outcome, Query, Unknown, no_such_overload,
+    Answers, Cancel, Context, Decision, Fault, INTERNAL, LIMIT, Limit, Outcome, Query, Unknown,
+    no_such_overload,
 };
 use super::select;
 use crate::value::{Arena, Value, equal, format, work};
@@ -193,7 +194,7 @@ impl<'a> Evaluator<'a, '_> {
             Node::OptionalOr { args, unwraps, strict } => self.optional_or(args, *unwraps, *strict),
             Node::InSet { value, set } => {
                 let value = self.eval(value)?;
-                select::hash(&self.shared.context, &value)?;
+                select::hash(&value)?;
                 let arena = self.shared.context.arena;
                 Ok(Value::Bool(set.iter().any(|element| equal(&element.value(arena), &value))))
             }
@@ -310,7 +311,7 @@ impl<'a> Evaluator<'a, '_> {
             }
             return result;
         }
-        internal_failure(&self.shared.context, call.cost, args)?;
+        internal_failure(call.cost, args)?;
         // A pattern can take much more time than its cost suggests.
         if call.cost == Cost::Regex {
             self.next_question = 0;
@@ -395,7 +396,7 @@ impl<'a> Evaluator<'a, '_> {
         for (index, (key, value)) in entries.iter().enumerate() {
             let key = MapKey(self.eval(key)?);
             let value = self.eval(value)?;
-            select::hash(&self.shared.context, &key.0)?;
+            select::hash(&key.0)?;
             match (optional.get(index).copied().unwrap_or(false), value) {
                 (false, value) => {
                     built.insert(key, value);
@@ -439,9 +440,9 @@ impl<'a> Evaluator<'a, '_> {
                 }
             }
         } else if fold.two {
-            return self.error(&format!("unsupported comprehension range type: {}", select::go_type(&range)));
+            return self.error(&format!("unsupported comprehension range type: {}", range.type_name()));
         } else {
-            return self.error(&format!("got '{}', expected iterable type", select::go_type(&range)));
+            return self.error(&format!("got '{}', expected iterable type", range.type_name()));
         }
         let result = self.eval(&fold.result);
         if !fold.builds_map {
@@ -497,7 +498,7 @@ impl<'a> Evaluator<'a, '_> {
         };
         self.charge(1)?;
         for (key, value) in entries {
-            select::hash(&self.shared.context, &key)?;
+            select::hash(&key)?;
             let builder = self.builders.entry(slot).or_default();
             if builder.contains_key(&MapKey(key)) {
                 let text = format::plain(&key);
@@ -510,50 +511,19 @@ impl<'a> Evaluator<'a, '_> {
 }
 
 /// cel-go fails within itself where it counts the cost of some calls with arguments that are no list or number.
-fn internal_failure<'a>(context: &Context<'a>, cost: Cost, args: &[Outcome<'a>]) -> Result<(), Fault<'a>> {
-    let failed = |outcome: &Outcome<'a>| match outcome {
-        Ok(value) => Some((select::go_type(value), has_addition(value))),
-        Err(Fault::Error(_)) => Some(("*types.Err", false)),
-        Err(_) => None,
+fn internal_failure<'a>(cost: Cost, args: &[Outcome<'a>]) -> Result<(), Fault<'a>> {
+    let fails = match cost {
+        Cost::CompareAll(index) => args.get(index).is_some_and(|arg| match arg {
+            Ok(value) => !value.is_list(),
+            Err(fault) => matches!(fault, Fault::Error(_)),
+        }),
+        Cost::Flatten { .. } => args.get(1).is_some_and(|arg| match arg {
+            Ok(value) => !matches!(value, Value::Int(_)),
+            Err(fault) => matches!(fault, Fault::Error(_)),
+        }),
+        _ => false,
     };
-    match cost {
-        Cost::CompareAll(index) => match args.get(index) {
-            None => Ok(()),
-            Some(Ok(value)) if value.is_list() => Ok(()),
-            Some(other) => match failed(other) {
-                Some((name, adds)) => {
-                    let method = if adds { "Contains" } else { "Add" };
-                    context.internal(&format!(
-                        "interface conversion: {name} is not traits.Lister: missing method {method}"
-                    ))
-                }
-                None => Ok(()),
-            },
-        },
-        Cost::Flatten { .. } => match args.get(1) {
-            None | Some(Ok(Value::Int(_))) => Ok(()),
-            Some(other) => match failed(other) {
-                Some((name, _)) => {
-                    context.internal(&format!("interface conversion: ref.Val is {name}, not types.Int"))
-                }
-                None => Ok(()),
-            },
-        },
-        _ => Ok(()),
-    }
-}
-
-fn has_addition(value: &Value<'_>) -> bool {
-    matches!(
-        value,
-        Value::Int(_)
-            | Value::Uint(_)
-            | Value::Double(_)
-            | Value::String(_)
-            | Value::Bytes(_)
-            | Value::Timestamp(_)
-            | Value::Duration(_)
-    )
+    if fails { Err(INTERNAL) } else { Ok(()) }
 }
 
 /// Passes faults on as values, except that evaluation ends.

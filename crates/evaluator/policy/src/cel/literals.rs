@@ -5,6 +5,7 @@ use super::check::{Checked, Reference};
 use super::error::Problems;
 use super::library::format::{self, Clause};
 use super::library::regex;
+use super::outcome::Cancel;
 use super::types::Type;
 use crate::value::number;
 
@@ -82,8 +83,7 @@ fn aggregate(node: &Expr, checked: &Checked, problems: &mut Problems) {
         unwrapped.unwrap_or_else(|| of.clone())
     };
     if let Some(expr) = without_type(node, checked) {
-        let problem = "internal error: runtime error: index out of range [0] with length 0";
-        problems.report(expr.offset, problem.to_owned());
+        problems.report(expr.offset, Cancel::Internal.message().to_owned());
         return;
     }
     let mut mismatch = |expr: &Expr, expected: &Type, found: &Type| {

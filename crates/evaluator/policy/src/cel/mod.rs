@@ -6,7 +6,7 @@
 //! | phase | modules | cel-go |
 //! |---|---|---|
 //! | all | `program` | `cel/env.go`, `cel/program.go` |
-//! | parse: text to tree | `token`, `unescape`, `parse`, `collections`, `recover` | `parser/parser.go`, `parser/unescape.go`, ANTLR |
+//! | parse: text to tree | `token`, `unescape`, `parse`, `collections` | `parser/parser.go`, `parser/unescape.go` |
 //! | the tree | `ast`, `operators` | `common/ast/expr.go`, `common/operators/operators.go` |
 //! | macros: calls to loops | `macros` | `parser/macro.go`, `ext/comprehensions.go`, `ext/lists.go`, `cel/library.go` |
 //! | check: types and overloads | `check`, `types` | `checker/checker.go`, `checker/types.go`, `checker/mapping.go` |
@@ -28,7 +28,6 @@ pub(crate) mod program;
 
 mod collections;
 pub(crate) mod parse;
-mod recover;
 pub(crate) mod token;
 pub(crate) mod unescape;
 

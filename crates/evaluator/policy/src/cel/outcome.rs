@@ -12,7 +12,7 @@ pub(crate) enum Fault<'a> {
     /// A fact is unknown. `&&` and `||` absorb it like an error.
     Unknown(&'a Unknown<'a>),
     /// Evaluation ends here; nothing absorbs this.
-    Cancelled(Cancel<'a>),
+    Cancelled(Cancel),
 }
 
 /// Facts that an expression needs.
@@ -48,27 +48,30 @@ pub enum Limit {
 
 /// Why evaluation was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cancel<'a> {
+pub(crate) enum Cancel {
     /// The expression cost more than its limit.
     Cost,
     /// A limit of this evaluator, which the API server does not have. The result is neither a value nor an error.
     Limit(Limit),
-    /// cel-go fails within itself, with this text.
-    Internal(&'a str),
+    /// The API server fails within itself, which ends the evaluation with an error.
+    Internal,
 }
 
-impl<'a> Cancel<'a> {
-    pub(crate) fn message(self) -> &'a str {
+impl Cancel {
+    pub(crate) fn message(self) -> &'static str {
         match self {
             Cancel::Cost => "operation cancelled: actual cost limit exceeded",
             Cancel::Limit(_) => "operation interrupted",
-            Cancel::Internal(text) => text,
+            Cancel::Internal => "internal error: the API server can't evaluate the expression",
         }
     }
 }
 
 /// The fault of a function that needs too much memory.
 pub(crate) const LIMIT: Fault<'static> = Fault::Cancelled(Cancel::Limit(Limit::Memory));
+
+/// The fault of an expression for which the API server fails within itself.
+pub(crate) const INTERNAL: Fault<'static> = Fault::Cancelled(Cancel::Internal);
 
 /// The value of an expression, or why it has none.
 pub(crate) type Outcome<'a> = Result<Value<'a>, Fault<'a>>;
@@ -114,21 +117,11 @@ impl<'a> Context<'a> {
         if self.arena.has_room(bytes) { Ok(()) } else { Err(LIMIT) }
     }
 
-    /// A failure within cel-go, which ends the evaluation.
-    pub(crate) fn internal<T>(&self, text: &str) -> Result<T, Fault<'a>> {
-        Err(Fault::Cancelled(Cancel::Internal(self.arena.text(&format!("internal error: {text}")))))
-    }
-
-    /// The failure of Go for a value of a type that can't be in a set.
-    pub(crate) fn unhashable<T>(&self, go_type: &str) -> Result<T, Fault<'a>> {
-        self.internal(&format!("runtime error: hash of unhashable type {go_type}"))
-    }
-
     /// The result of a comparison with a value of a document.
     pub(crate) fn equality(&self, left: &Value<'a>, right: &Value<'a>) -> Result<bool, Fault<'a>> {
         match typed::compare(left, right) {
             Equality::Misfit(value, shape) => self.unwrapped(Value::Typed(value, shape)).map(|_| false),
-            Equality::Unhashable(go_type) => self.unhashable(go_type),
+            Equality::Unhashable => Err(INTERNAL),
             Equality::NoScalar => self.error(NO_SCALAR),
             Equality::Incomparable => Err(no_such_overload()),
             _ if typed::is_incomparable(left, right) => Err(no_such_overload()),
@@ -138,7 +131,7 @@ impl<'a> Context<'a> {
 
     /// Returns the fault of a comparison that failed within the API server. Its result here is wrong.
     pub(crate) fn comparisons(&self) -> Result<(), Fault<'a>> {
-        work::unhashable().map_or(Ok(()), |go_type| self.unhashable(go_type))
+        if work::has_failed() { Err(INTERNAL) } else { Ok(()) }
     }
 
     /// Returns whether values can be wrong because of a limit or a failed comparison.

@@ -1,40 +1,23 @@
-//! The parser: recursive descent with the error recovery of cel-go's ANTLR parser, so that errors have the same texts and places.
-//!
-//! As ANTLR does, each rule that fails reports one error, skips to a token that can follow one of the rules that are open, and
-//! goes on. Errors that follow from the first one are suppressed until a token matches.
+//! The parser: recursive descent that ends at the first syntax error. It accepts what cel-go's grammar accepts, and has its limits of
+//! nesting. A syntax error has the words of this crate, and every other error those of cel-go.
 
 use super::ast::{Expr, Kind, Literal};
 use super::error::Problems;
 use super::macros::{Macros, Outcome};
 use super::operators;
-use super::recover::{Abort, Depth, MEMBER, Parse, Parser};
-use super::token::{self, Lexeme, Token, Tokens};
+use super::token::{self, Lexeme, Token};
 use super::unescape::literal;
 use crate::release::Release;
 
 /// Longest expression in code points.
 const MAX_LENGTH: usize = 100_000;
-const PRIMARY_FIRST: Tokens = Tokens::of(&[
-    Token::LeftBracket,
-    Token::LeftBrace,
-    Token::LeftParen,
-    Token::Dot,
-    Token::Minus,
-    Token::True,
-    Token::False,
-    Token::Null,
-    Token::Float,
-    Token::Int,
-    Token::Uint,
-    Token::String,
-    Token::Bytes,
-    Token::Identifier,
-]);
-pub(super) const UNARY_FIRST: Tokens = PRIMARY_FIRST.and(Tokens::of(&[Token::Not]));
-pub(super) const OPTIONAL_FIRST: Tokens = UNARY_FIRST.and(Tokens::of(&[Token::Question]));
-pub(super) const FIELD_FIRST: Tokens =
-    Tokens::of(&[Token::Question, Token::Identifier, Token::EscapedIdentifier]);
-pub(super) const FIELD_NAME: Tokens = Tokens::of(&[Token::Identifier, Token::EscapedIdentifier]);
+/// Nesting that cel-go accepts, of each kind of rule.
+const MAX_DEPTH: usize = 250;
+/// Characters of a token that an error shows.
+const MAX_SHOWN: usize = 40;
+
+const VALUE: &str = "a value";
+const FIELD_NAME: &str = "the name of a field";
 
 /// A parsed expression. If there are problems, parts of it are unspecified.
 pub(crate) struct Parsed {
@@ -44,90 +27,152 @@ pub(crate) struct Parsed {
     pub(crate) problems: Problems,
 }
 
+/// Parsing ends here; the error is recorded.
+pub(super) struct Abort;
+
+pub(super) type Parse<T> = Result<T, Abort>;
+
+/// Open rules of each kind, as ANTLR counts them.
+#[derive(Default)]
+struct Depth {
+    expr: usize,
+    relation: usize,
+    calc: usize,
+    member: usize,
+}
+
+pub(super) struct Parser<'s> {
+    lexemes: Vec<Lexeme<'s>>,
+    at: usize,
+    problems: Problems,
+    depth: Depth,
+    /// Operators, selections and calls within each other in the expression that was parsed last.
+    pub(super) height: usize,
+    pub(super) macros: Macros,
+    release: Release,
+}
+
 /// Parses an expression.
 pub(crate) fn parse(source: &str, release: Release) -> Parsed {
     let mut problems = Problems::default();
     let length = crate::value::number::chars(source);
-    if length > MAX_LENGTH {
+    let lexemes = if length > MAX_LENGTH {
         problems.report_internal(format!(
             "expression code point size exceeds limit: size: {length}, limit {MAX_LENGTH}"
         ));
-        return Parsed { expr: Expr { id: 0, offset: 0, kind: Kind::Unspecified }, ids: 1, problems };
-    }
-    let lexemes = token::tokens(source, &mut token::into_problems(&mut problems));
+        Vec::new()
+    } else {
+        token::tokens(source).unwrap_or_else(|(offset, message)| {
+            problems.report_syntax(offset, &message);
+            Vec::new()
+        })
+    };
     let mut parser = Parser {
-        source,
         lexemes,
         at: 0,
         problems,
-        recovering: false,
-        reports: 0,
-        recoveries: 0,
-        last_recovery: None,
-        open: vec![Tokens::of(&[Token::End])],
         depth: Depth::default(),
         height: 0,
-        too_high: false,
         macros: Macros::new(release),
         release,
     };
-    let expr = match parser.expr() {
-        Ok(expr) => {
-            let end = Tokens::of(&[Token::End]);
-            if parser.expect(Token::End, end, Tokens::default()).is_err() {
-                parser.mismatch(end);
-                let _ = parser.skip_all();
-            }
-            expr
-        }
-        Err(Abort) => Expr { id: 0, offset: 0, kind: Kind::Unspecified },
-    };
-    if parser.too_high {
-        parser.problems.report_internal("max recursion depth exceeded".to_owned());
-    }
+    let parsed = if parser.problems.is_empty() { parser.whole() } else { Err(Abort) };
+    let expr = parsed.unwrap_or(Expr { id: 0, offset: 0, kind: Kind::Unspecified });
     Parsed { expr, ids: parser.macros.next_id, problems: parser.problems }
 }
 
-impl Parser<'_> {
+impl<'s> Parser<'s> {
+    pub(super) fn lexeme(&self, ahead: usize) -> Lexeme<'s> {
+        let last = Lexeme { token: Token::End, offset: 0, text: "" };
+        self.lexemes.get(self.at + ahead).or(self.lexemes.last()).copied().unwrap_or(last)
+    }
+
+    pub(super) fn current(&self) -> Token {
+        self.lexeme(0).token
+    }
+
+    pub(super) fn take(&mut self) -> Lexeme<'s> {
+        let lexeme = self.lexeme(0);
+        self.at += 1;
+        lexeme
+    }
+
+    /// Consumes the current token if it is this one.
+    pub(super) fn accept(&mut self, token: Token) -> bool {
+        let is_accepted = self.current() == token;
+        if is_accepted {
+            self.take();
+        }
+        is_accepted
+    }
+
+    /// Consumes a token, which errors call by this name.
+    pub(super) fn expect(&mut self, token: Token, name: &str) -> Parse<Lexeme<'s>> {
+        if self.current() == token { Ok(self.take()) } else { self.fail(name) }
+    }
+
+    /// Reports that the current token is not the expected one.
+    pub(super) fn fail<T>(&mut self, expected: &str) -> Parse<T> {
+        let Lexeme { token, offset, text } = self.lexeme(0);
+        let found = match text.char_indices().nth(MAX_SHOWN) {
+            _ if token == Token::End => "the end of the expression".to_owned(),
+            Some((end, _)) => format!("{:?}", format!("{}…", text.get(..end).unwrap_or_default())),
+            None => format!("{text:?}"),
+        };
+        self.problems.report_syntax(offset, &format!("found {found}, expected {expected}"));
+        Err(Abort)
+    }
+
+    fn enter(&mut self, depth: fn(&mut Depth) -> &mut usize) -> Parse<()> {
+        let depth = depth(&mut self.depth);
+        *depth += 1;
+        if *depth <= MAX_DEPTH {
+            return Ok(());
+        }
+        self.problems.report_internal(format!("expression recursion limit exceeded: {MAX_DEPTH}"));
+        Err(Abort)
+    }
+
+    /// Counts an expression around others of a height.
+    fn nested(&mut self, expr: Expr, height: usize) -> Parse<Expr> {
+        self.height = height + 1;
+        if self.height <= MAX_DEPTH {
+            return Ok(expr);
+        }
+        self.problems.report_internal("max recursion depth exceeded".to_owned());
+        Err(Abort)
+    }
+
+    fn whole(&mut self) -> Parse<Expr> {
+        let expr = self.expr()?;
+        self.expect(Token::End, "an operator or the end of the expression")?;
+        Ok(expr)
+    }
+
     pub(super) fn expr(&mut self) -> Parse<Expr> {
         self.enter(|depth| &mut depth.expr)?;
-        let condition = self.chain(Token::Or, operators::LOGICAL_OR, |parser| {
-            parser.chain(Token::And, operators::LOGICAL_AND, Self::relation)
-        })?;
-        let mut result = condition;
+        let mut result = self.or()?;
         if self.current() == Token::Question {
-            let operator = self.take();
+            let offset = self.take().offset;
             let id = self.macros.id();
-            let or = |parser: &mut Self| {
-                parser.chain(Token::Or, operators::LOGICAL_OR, |parser| {
-                    parser.chain(Token::And, operators::LOGICAL_AND, Self::relation)
-                })
-            };
             let mut height = self.height;
-            let yes = self.within(&[Token::Colon], or)?;
+            let yes = self.or()?;
             height = height.max(self.height);
-            let colon = Tokens::of(&[Token::Colon]);
-            match self.expect(Token::Colon, colon, UNARY_FIRST) {
-                Ok(_) => {
-                    let no = self.expr()?;
-                    height = height.max(self.height);
-                    result = Expr {
-                        id,
-                        offset: operator.offset,
-                        kind: Kind::Call {
-                            function: operators::CONDITIONAL.to_owned(),
-                            target: None,
-                            args: vec![result, yes, no],
-                        },
-                    };
-                    result = self.nested(result, height);
-                }
-                Err(Some(abort)) => return Err(abort),
-                Err(None) => result = self.fail(colon, Tokens::default())?,
-            }
+            self.expect(Token::Colon, "':'")?;
+            let no = self.expr()?;
+            height = height.max(self.height);
+            let args = vec![result, yes, no];
+            let kind = Kind::Call { function: operators::CONDITIONAL.to_owned(), target: None, args };
+            result = self.nested(Expr { id, offset, kind }, height)?;
         }
         self.depth.expr -= 1;
         Ok(result)
+    }
+
+    fn or(&mut self) -> Parse<Expr> {
+        self.chain(Token::Or, operators::LOGICAL_OR, |parser| {
+            parser.chain(Token::And, operators::LOGICAL_AND, Self::relation)
+        })
     }
 
     /// `a || b || c`, as one call with all terms.
@@ -176,7 +221,7 @@ impl Parser<'_> {
             let right = self.calc()?;
             self.depth.relation = before + 1;
             left = self.binary(function, operator, left, right);
-            left = self.nested(left, height.max(self.height));
+            left = self.nested(left, height.max(self.height))?;
             links += 1;
         }
         self.depth.relation = before.saturating_sub(links);
@@ -207,7 +252,7 @@ impl Parser<'_> {
             let right = self.product(&mut inner)?;
             self.depth.calc = (before + 1).saturating_sub(inner);
             left = self.binary(function, operator, left, right);
-            left = self.nested(left, height.max(self.height));
+            left = self.nested(left, height.max(self.height))?;
             links += 1;
         }
         self.depth.calc = before.saturating_sub(links);
@@ -230,32 +275,22 @@ impl Parser<'_> {
             let right = self.unary()?;
             self.depth.calc = self.depth.calc.saturating_sub(1);
             left = self.binary(function, operator, left, right);
-            left = self.nested(left, height.max(self.height));
+            left = self.nested(left, height.max(self.height))?;
             *links += 1;
         }
         Ok(left)
     }
 
     fn unary(&mut self) -> Parse<Expr> {
-        if !self.sync(UNARY_FIRST)? {
-            return self.fail(UNARY_FIRST, Tokens::default());
-        }
         let operator = self.current();
         let literal = operator == Token::Minus && matches!(self.lexeme(1).token, Token::Int | Token::Float);
         if literal || !matches!(operator, Token::Minus | Token::Not) {
             return self.member();
         }
-        let first = self.lexeme(0);
+        let offset = self.lexeme(0).offset;
         let mut count = 0;
-        while self.current() == operator {
-            if operator == Token::Minus && !PRIMARY_FIRST.contains(self.lexeme(1).token) {
-                return self.no_viable(Tokens::default());
-            }
-            self.take();
+        while self.accept(operator) {
             count += 1;
-        }
-        if operator == Token::Not {
-            self.sync_loop(UNARY_FIRST)?;
         }
         let operand = self.member()?;
         if count % 2 == 0 {
@@ -263,7 +298,7 @@ impl Parser<'_> {
         }
         let function = if operator == Token::Minus { operators::NEGATE } else { operators::LOGICAL_NOT };
         let kind = Kind::Call { function: function.to_owned(), target: None, args: vec![operand] };
-        Ok(Expr { id: self.macros.id(), offset: first.offset, kind })
+        Ok(Expr { id: self.macros.id(), offset, kind })
     }
 
     fn member(&mut self) -> Parse<Expr> {
@@ -274,58 +309,32 @@ impl Parser<'_> {
         loop {
             let height = self.height;
             operand = match self.current() {
-                Token::Dot => match self.selection(operand)? {
-                    Ok(expr) => expr,
-                    Err(expr) => {
-                        operand = expr;
-                        break;
-                    }
-                },
+                Token::Dot => self.selection(operand)?,
                 Token::LeftBracket => self.index(operand)?,
                 _ => break,
             };
-            operand = self.nested(operand, height.max(self.height));
+            operand = self.nested(operand, height.max(self.height))?;
             links += 1;
         }
         self.depth.member = before.saturating_sub(links);
         Ok(operand)
     }
 
-    /// `.field`, `.?field` or `.method(…)`. A failed rule is the inner error.
-    fn selection(&mut self, operand: Expr) -> Parse<Result<Expr, Expr>> {
-        let dot = self.lexeme(0);
-        let next = self.lexeme(1);
-        match next.token {
-            Token::Identifier if self.lexeme(2).token == Token::LeftParen => {
-                self.take();
-                self.take();
-                let open = self.take();
-                let args = self.arguments()?;
-                return Ok(Ok(self.call(next.text, Some(operand), args, open)));
-            }
-            Token::Identifier | Token::EscapedIdentifier | Token::Question => {}
-            _ => {
-                self.no_viable(Tokens::default())?;
-                return Ok(Err(operand));
-            }
+    /// `.field`, `.?field` or `.method(…)`.
+    fn selection(&mut self, operand: Expr) -> Parse<Expr> {
+        let dot = self.take();
+        if self.current() == Token::Identifier && self.lexeme(1).token == Token::LeftParen {
+            let name = self.take();
+            let open = self.take();
+            let args = self.arguments()?;
+            return Ok(self.call(name.text, Some(operand), args, open));
         }
-        self.take();
-        let optional = self.current() == Token::Question;
-        if optional {
-            self.take();
-            if !self.sync(FIELD_NAME)? {
-                let offset = self.lexeme(0).offset;
-                let failed = self.fail(FIELD_NAME, MEMBER)?;
-                self.problems.report(offset, "unsupported ident kind".to_owned());
-                return Ok(Ok(failed));
-            }
-        }
-        let name = self.take();
-        let field = self.field_name(name);
+        let optional = self.accept(Token::Question);
+        let (field, offset) = self.field_name()?;
         let id = self.macros.id();
         let kind = if optional {
             let literal = Kind::Literal(Literal::String(field));
-            let field = Expr { id: self.macros.id(), offset: name.offset, kind: literal };
+            let field = Expr { id: self.macros.id(), offset, kind: literal };
             Kind::Call {
                 function: operators::OPT_SELECT.to_owned(),
                 target: None,
@@ -334,25 +343,26 @@ impl Parser<'_> {
         } else {
             Kind::Select { operand: Box::new(operand), field, test_only: false }
         };
-        Ok(Ok(Expr { id, offset: dot.offset, kind }))
+        Ok(Expr { id, offset: dot.offset, kind })
     }
 
-    /// The name of a field without backticks.
-    pub(super) fn field_name(&mut self, name: Lexeme<'_>) -> String {
+    /// The name of a field without backticks, and its offset.
+    pub(super) fn field_name(&mut self) -> Parse<(String, usize)> {
+        if !matches!(self.current(), Token::Identifier | Token::EscapedIdentifier) {
+            return self.fail(FIELD_NAME);
+        }
+        let name = self.take();
         if name.token == Token::EscapedIdentifier && !self.release.accepts_escaped_fields() {
             self.problems.report(name.offset, "unsupported syntax: '`'".to_owned());
         }
-        name.text.trim_matches('`').to_owned()
+        Ok((name.text.trim_matches('`').to_owned(), name.offset))
     }
 
     fn index(&mut self, operand: Expr) -> Parse<Expr> {
         let open = self.take();
-        if !self.sync(OPTIONAL_FIRST)? {
-            return self.fail(OPTIONAL_FIRST, MEMBER);
-        }
-        let optional = self.question();
-        let index = self.within(&[Token::RightBracket], Self::expr)?;
-        self.close(Token::RightBracket, Tokens::of(&[Token::RightBracket]))?;
+        let optional = self.accept(Token::Question);
+        let index = self.expr()?;
+        self.expect(Token::RightBracket, "']'")?;
         let function = if optional { operators::OPT_INDEX } else { operators::INDEX };
         Ok(self.binary(function, open, operand, index))
     }
@@ -369,38 +379,28 @@ impl Parser<'_> {
 
     /// The arguments of a call and its closing parenthesis.
     fn arguments(&mut self) -> Parse<Vec<Expr>> {
-        let close = Tokens::of(&[Token::RightParen]);
         let mut args = Vec::new();
         let mut height = 0;
-        self.height = 0;
-        if !self.sync(UNARY_FIRST.and(close))? {
-            self.fail(UNARY_FIRST.and(close), MEMBER)?;
-            return Ok(args);
-        }
-        if self.current() != Token::RightParen {
-            args.push(self.within(&[Token::Comma, Token::RightParen], Self::expr)?);
-            height = height.max(self.height);
-            while self.current() == Token::Comma {
-                self.take();
-                args.push(self.within(&[Token::Comma, Token::RightParen], Self::expr)?);
+        if !self.accept(Token::RightParen) {
+            loop {
+                args.push(self.expr()?);
                 height = height.max(self.height);
+                if !self.accept(Token::Comma) {
+                    break;
+                }
             }
+            self.expect(Token::RightParen, "',' or ')'")?;
         }
         self.height = height;
-        self.close(Token::RightParen, close)?;
         Ok(args)
     }
 
     fn primary(&mut self) -> Parse<Expr> {
-        if !self.sync(PRIMARY_FIRST)? {
-            return self.fail(PRIMARY_FIRST, MEMBER);
-        }
-        let start = self.lexeme(0);
-        match start.token {
+        match self.current() {
             Token::LeftParen => {
                 self.take();
-                let expr = self.within(&[Token::RightParen], Self::expr)?;
-                self.close(Token::RightParen, Tokens::of(&[Token::RightParen]))?;
+                let expr = self.expr()?;
+                self.expect(Token::RightParen, "')'")?;
                 Ok(expr)
             }
             Token::LeftBracket => self.list(),
@@ -412,13 +412,7 @@ impl Parser<'_> {
 
     fn identifier(&mut self) -> Parse<Expr> {
         let start = self.lexeme(0);
-        let leading = start.token == Token::Dot;
-        if leading {
-            if self.lexeme(1).token != Token::Identifier {
-                return self.no_viable(MEMBER);
-            }
-            self.take();
-        }
+        let leading = self.accept(Token::Dot);
         let mut ahead = 1;
         while self.lexeme(ahead).token == Token::Dot && self.lexeme(ahead + 1).token == Token::Identifier {
             ahead += 2;
@@ -426,7 +420,7 @@ impl Parser<'_> {
         if self.lexeme(ahead).token == Token::LeftBrace {
             return self.message(leading);
         }
-        let name = self.take();
+        let name = self.expect(Token::Identifier, "a name")?;
         let text = if leading { format!(".{}", name.text) } else { name.text.to_owned() };
         let reserved = is_reserved(name.text);
         if reserved {
@@ -450,12 +444,10 @@ impl Parser<'_> {
 
     fn literal(&mut self) -> Parse<Expr> {
         let start = self.lexeme(0);
-        let negative = start.token == Token::Minus;
-        if negative {
-            if !matches!(self.lexeme(1).token, Token::Int | Token::Float) {
-                return self.no_viable(MEMBER);
-            }
-            self.take();
+        let is_number = matches!(self.lexeme(1).token, Token::Int | Token::Float);
+        let negative = is_number && self.accept(Token::Minus);
+        if !self.current().is_literal() {
+            return self.fail(VALUE);
         }
         let lexeme = self.take();
         self.height = 0;

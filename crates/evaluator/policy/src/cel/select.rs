@@ -1,6 +1,6 @@
 //! Selection of a field, key or index from a value.
 
-use super::outcome::{Context, Fault};
+use super::outcome::{Context, Fault, INTERNAL};
 use crate::value::{Opaque, Value, format, number};
 
 /// Selects from a value. Absent keys are `None` if presence is asked, and errors otherwise.
@@ -11,7 +11,7 @@ pub(crate) fn select<'a>(
     presence: bool,
 ) -> Result<Option<Value<'a>>, Fault<'a>> {
     if !matches!(key, Value::String(_) | Value::Int(_) | Value::Uint(_) | Value::Bool(_) | Value::Double(_)) {
-        return context.error(&format!("invalid qualifier type: {}", go_type(&key)));
+        return context.error(&format!("invalid qualifier type: {}", key.type_name()));
     }
     if let Some(entries) = object.entries() {
         return match entries.get(&key) {
@@ -45,39 +45,14 @@ pub(crate) fn select<'a>(
     if presence { Ok(None) } else { missing_key(context, &key) }
 }
 
-/// Keys of maps and elements of constant sets are hashed; cel-go fails for types that Go cannot hash.
-pub(crate) fn hash<'a>(context: &Context<'a>, value: &Value<'a>) -> Result<(), Fault<'a>> {
+/// Checks a key of a map or an element of a constant set. cel-go fails within itself for some types.
+pub(crate) fn hash<'a>(value: &Value<'a>) -> Result<(), Fault<'a>> {
     match value {
-        Value::Bytes(_) | Value::Opaque(Opaque::Semver(_) | Opaque::Format(_)) => {
-            context.unhashable(go_type(value))
-        }
+        Value::Bytes(_) | Value::Opaque(Opaque::Semver(_) | Opaque::Format(_)) => Err(INTERNAL),
         _ => Ok(()),
     }
 }
 
 fn missing_key<'a, T>(context: &Context<'a>, key: &Value<'a>) -> Result<T, Fault<'a>> {
     context.error(&format!("no such key: {}", format::plain(key)))
-}
-
-/// Name of a value's type in Go, which a few errors contain.
-pub(crate) fn go_type(value: &Value<'_>) -> &'static str {
-    match value {
-        Value::Null => "types.Null",
-        Value::Bool(_) => "types.Bool",
-        Value::Int(_) => "types.Int",
-        Value::Uint(_) => "types.Uint",
-        Value::Double(_) => "types.Double",
-        Value::String(_) => "types.String",
-        Value::Bytes(_) => "types.Bytes",
-        Value::List(_) => "*types.baseList",
-        Value::Concat(_) => "*types.concatList",
-        Value::Object(_) | Value::Map(_) | Value::Variables => "*types.baseMap",
-        Value::Timestamp(_) => "types.Timestamp",
-        Value::Duration(_) => "types.Duration",
-        Value::Type(_) => "*types.Type",
-        Value::Optional(_) => "*types.Optional",
-        Value::Opaque(opaque) => opaque.go_type(),
-        Value::Typed(..) if value.is_list() => "*common.unstructuredList",
-        Value::Typed(..) => "*common.unstructuredMap",
-    }
 }

@@ -1,10 +1,7 @@
-//! The lexer: longest match, positions in code points, the error texts of cel-go's ANTLR lexer.
+//! The lexer: longest match, positions in code points.
 
-use super::error::Problems;
-
-/// A kind of token. The order is that of cel-go's grammar, since its messages list expected tokens in this order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
+/// A kind of token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Token {
     Equals,
     NotEquals,
@@ -44,83 +41,20 @@ pub(crate) enum Token {
     End,
 }
 
-/// All tokens with their names in messages.
-const NAMES: [(Token, &str); 36] = [
-    (Token::Equals, "'=='"),
-    (Token::NotEquals, "'!='"),
-    (Token::In, "'in'"),
-    (Token::Less, "'<'"),
-    (Token::LessEquals, "'<='"),
-    (Token::GreaterEquals, "'>='"),
-    (Token::Greater, "'>'"),
-    (Token::And, "'&&'"),
-    (Token::Or, "'||'"),
-    (Token::LeftBracket, "'['"),
-    (Token::RightBracket, "']'"),
-    (Token::LeftBrace, "'{'"),
-    (Token::RightBrace, "'}'"),
-    (Token::LeftParen, "'('"),
-    (Token::RightParen, "')'"),
-    (Token::Dot, "'.'"),
-    (Token::Comma, "','"),
-    (Token::Minus, "'-'"),
-    (Token::Not, "'!'"),
-    (Token::Question, "'?'"),
-    (Token::Colon, "':'"),
-    (Token::Plus, "'+'"),
-    (Token::Star, "'*'"),
-    (Token::Slash, "'/'"),
-    (Token::Percent, "'%'"),
-    (Token::True, "'true'"),
-    (Token::False, "'false'"),
-    (Token::Null, "'null'"),
-    (Token::Float, "NUM_FLOAT"),
-    (Token::Int, "NUM_INT"),
-    (Token::Uint, "NUM_UINT"),
-    (Token::String, "STRING"),
-    (Token::Bytes, "BYTES"),
-    (Token::Identifier, "IDENTIFIER"),
-    (Token::EscapedIdentifier, "ESC_IDENTIFIER"),
-    (Token::End, "<EOF>"),
-];
-
-/// A set of tokens.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tokens(u64);
-
-impl Tokens {
-    pub(crate) const fn of(tokens: &[Token]) -> Self {
-        let mut set = 0;
-        let mut index = 0;
-        while index < tokens.len() {
-            set |= 1 << tokens[index] as u8;
-            index += 1;
-        }
-        Self(set)
-    }
-
-    pub(crate) const fn and(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    pub(crate) fn contains(self, token: Token) -> bool {
-        self.0 & (1 << token as u8) != 0
-    }
-
-    /// The set as ANTLR prints it.
-    pub(crate) fn display(self) -> String {
-        let mut names: Vec<&str> = NAMES
-            .iter()
-            .filter(|(token, _)| *token != Token::End && self.contains(*token))
-            .map(|(_, name)| *name)
-            .collect();
-        if self.contains(Token::End) {
-            names.insert(0, "<EOF>");
-        }
-        match names.as_slice() {
-            [name] => (*name).to_owned(),
-            names => format!("{{{}}}", names.join(", ")),
-        }
+impl Token {
+    /// Whether it is a literal without a sign.
+    pub(super) fn is_literal(self) -> bool {
+        matches!(
+            self,
+            Self::True
+                | Self::False
+                | Self::Null
+                | Self::Float
+                | Self::Int
+                | Self::Uint
+                | Self::String
+                | Self::Bytes
+        )
     }
 }
 
@@ -133,8 +67,8 @@ pub(crate) struct Lexeme<'s> {
     pub(crate) text: &'s str,
 }
 
-/// Reads all tokens; the last one is [`Token::End`].
-pub(crate) fn tokens<'s>(source: &'s str, problems: &mut dyn FnMut(usize, String)) -> Vec<Lexeme<'s>> {
+/// Reads all tokens; the last one is [`Token::End`]. The error is the first text that is no token, with its offset.
+pub(crate) fn tokens(source: &str) -> Result<Vec<Lexeme<'_>>, (usize, String)> {
     let mut lexemes = Vec::new();
     let (mut at, mut offset) = (0, 0);
     while let Some(rest) = source.get(at..)
@@ -146,29 +80,27 @@ pub(crate) fn tokens<'s>(source: &'s str, problems: &mut dyn FnMut(usize, String
                 lexemes.push(Lexeme { token, offset, text: rest.get(..len).unwrap_or_default() });
                 len
             }
-            Scan::Error(matched) => {
-                // The message contains the character that did not match as well, and both are skipped.
-                let len = matched
-                    + rest.get(matched..).and_then(|rest| rest.chars().next()).map_or(0, char::len_utf8);
-                problems(
-                    offset,
-                    format!("token recognition error at: '{}'", rest.get(..len).unwrap_or_default()),
-                );
-                len.max(1)
+            Scan::Error => {
+                let message = match first {
+                    '"' | '\'' => "the string has no end, or an invalid escape".to_owned(),
+                    '`' => "the name in backticks has no end, or an invalid character".to_owned(),
+                    other => format!("unexpected character {other:?}"),
+                };
+                return Err((offset, message));
             }
         };
         offset += crate::value::number::chars(rest.get(..len).unwrap_or_default());
         at += len;
     }
-    lexemes.push(Lexeme { token: Token::End, offset, text: "<EOF>" });
-    lexemes
+    lexemes.push(Lexeme { token: Token::End, offset, text: "" });
+    Ok(lexemes)
 }
 
 enum Scan {
     Hidden(usize),
     Token(Token, usize),
-    /// No token; so many bytes matched the start of one.
-    Error(usize),
+    /// No token.
+    Error,
 }
 
 fn scan(rest: &str, first: char) -> Scan {
@@ -178,7 +110,7 @@ fn scan(rest: &str, first: char) -> Scan {
     let two = |byte: u8, token, otherwise: Option<Token>| match (second == Some(byte), otherwise) {
         (true, _) => Scan::Token(token, 2),
         (false, Some(single)) => Scan::Token(single, 1),
-        (false, None) => Scan::Error(1),
+        (false, None) => Scan::Error,
     };
     match first {
         ' ' | '\t' | '\r' | '\n' | '\u{c}' => Scan::Hidden(
@@ -208,12 +140,12 @@ fn scan(rest: &str, first: char) -> Scan {
         '.' if !second.is_some_and(|byte| byte.is_ascii_digit()) => one(Token::Dot),
         '.' | '0'..='9' => number(bytes),
         '"' | '\'' => match string(bytes, 0, false) {
-            Ok(len) => Scan::Token(Token::String, len),
-            Err(matched) => Scan::Error(matched),
+            Some(len) => Scan::Token(Token::String, len),
+            None => Scan::Error,
         },
         '`' => escaped_identifier(bytes),
         'a'..='z' | 'A'..='Z' | '_' => word(rest),
-        _ => Scan::Error(0),
+        _ => Scan::Error,
     }
 }
 
@@ -255,7 +187,7 @@ fn escaped_identifier(bytes: &[u8]) -> Scan {
         .count();
     match bytes.get(1 + len) {
         Some(b'`') if len > 0 => Scan::Token(Token::EscapedIdentifier, len + 2),
-        _ => Scan::Error(1 + len),
+        _ => Scan::Error,
     }
 }
 
@@ -272,7 +204,7 @@ fn word(rest: &str) -> Scan {
             _ => (false, false),
         };
         if (is_bytes || raw)
-            && let Ok(end) = string(bytes, len, raw)
+            && let Some(end) = string(bytes, len, raw)
         {
             return Scan::Token(if is_bytes { Token::Bytes } else { Token::String }, end);
         }
@@ -287,66 +219,43 @@ fn word(rest: &str) -> Scan {
     Scan::Token(token, len)
 }
 
-/// The end of a string that starts with a quote at `start`, or how many bytes matched the start of a string.
-fn string(bytes: &[u8], start: usize, raw: bool) -> Result<usize, usize> {
-    let quote = bytes.get(start).copied().unwrap_or(b'"');
-    let triple = bytes.get(start..start + 3) == Some(&[quote; 3]);
-    let mut best = Err(start);
-    if triple {
-        match body(bytes, start + 3, raw, |rest| rest.starts_with(&[quote; 3]).then_some(3), false) {
-            Ok(end) => return Ok(end),
-            // An empty string precedes the third quote.
-            Err(matched) => best = Err(matched),
-        }
-    }
-    match body(bytes, start + 1, raw, |rest| (rest.first() == Some(&quote)).then_some(1), true) {
-        Ok(end) => Ok(end),
-        Err(matched) => Err(best.unwrap_or_else(|matched| matched).max(matched)),
-    }
+/// The end of a string that starts with a quote at `start`.
+fn string(bytes: &[u8], start: usize, raw: bool) -> Option<usize> {
+    let quote = bytes.get(start).copied()?;
+    let is_triple = bytes.get(start..start + 3) == Some(&[quote; 3]);
+    // An empty string can precede a third quote.
+    let triple = if is_triple { body(bytes, start + 3, raw, &[quote; 3]) } else { None };
+    triple.or_else(|| body(bytes, start + 1, raw, &[quote]))
 }
 
-fn body(
-    bytes: &[u8],
-    start: usize,
-    raw: bool,
-    end: impl Fn(&[u8]) -> Option<usize>,
-    one_line: bool,
-) -> Result<usize, usize> {
+/// The end of a string after its opening quotes. One with a single quote ends in its line.
+fn body(bytes: &[u8], start: usize, raw: bool, quotes: &[u8]) -> Option<usize> {
     let mut at = start;
     loop {
-        let rest = bytes.get(at..).unwrap_or_default();
-        if let Some(len) = end(rest) {
-            return Ok(at + len);
+        let rest = bytes.get(at..)?;
+        if rest.starts_with(quotes) {
+            return Some(at + quotes.len());
         }
-        match rest.first() {
-            None => return Err(at),
-            Some(b'\n' | b'\r') if one_line => return Err(at),
-            Some(b'\\') if !raw => at += escape(rest).map_err(|matched| at + matched)?,
-            Some(_) => at += 1,
+        match rest.first()? {
+            b'\n' | b'\r' if quotes.len() == 1 => return None,
+            b'\\' if !raw => at += escape(rest)?,
+            _ => at += 1,
         }
     }
 }
 
-/// Length of an escape sequence, or how many of its bytes matched.
-fn escape(rest: &[u8]) -> Result<usize, usize> {
-    let hex = |len: usize| {
-        let found = rest.iter().skip(2).take(len).take_while(|byte| byte.is_ascii_hexdigit()).count();
-        if found == len { Ok(2 + len) } else { Err(2 + found) }
+/// Length of an escape sequence.
+fn escape(rest: &[u8]) -> Option<usize> {
+    let digits = |len: usize, is_digit: fn(&u8) -> bool| {
+        let digits = rest.get(2..2 + len)?;
+        digits.iter().all(is_digit).then_some(2 + len)
     };
-    match rest.get(1) {
-        Some(b'a' | b'b' | b'f' | b'n' | b'r' | b't' | b'v' | b'"' | b'\'' | b'\\' | b'?' | b'`') => Ok(2),
-        Some(b'x' | b'X') => hex(2),
-        Some(b'u') => hex(4),
-        Some(b'U') => hex(8),
-        Some(b'0'..=b'3') => {
-            let found = rest.iter().skip(2).take(2).take_while(|byte| matches!(byte, b'0'..=b'7')).count();
-            if found == 2 { Ok(4) } else { Err(2 + found) }
-        }
-        _ => Err(1),
+    match rest.get(1)? {
+        b'a' | b'b' | b'f' | b'n' | b'r' | b't' | b'v' | b'"' | b'\'' | b'\\' | b'?' | b'`' => Some(2),
+        b'x' | b'X' => digits(2, u8::is_ascii_hexdigit),
+        b'u' => digits(4, u8::is_ascii_hexdigit),
+        b'U' => digits(8, u8::is_ascii_hexdigit),
+        b'0'..=b'3' => digits(2, |byte| matches!(byte, b'0'..=b'7')),
+        _ => None,
     }
-}
-
-/// Reports lexer errors as syntax errors.
-pub(crate) fn into_problems(problems: &mut Problems) -> impl FnMut(usize, String) {
-    |offset, message| problems.report(offset, format!("Syntax error: {message}"))
 }

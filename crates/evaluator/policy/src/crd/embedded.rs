@@ -9,8 +9,8 @@ use crate::meta::{Checks, NameSyntax};
 use crate::normalize::{Metadata, metadata};
 use crate::release::Release;
 use crate::schema::Schema;
-use crate::value::format::lowercase;
-use crate::value::go_time::year_error;
+use crate::value::format::{lowercase, quote};
+use crate::value::number::parse_timestamp;
 use crate::value::{Arena, Value};
 
 /// A name that passes all checks, for embedded objects without one.
@@ -27,13 +27,13 @@ pub(super) struct Undecodable<'a> {
 impl Undecodable<'_> {
     /// Returns the API server's error about a default with this field. The error prints the value of the field, which can be the whole
     /// metadata.
-    pub(super) fn in_default(&self, release: Release) -> FieldError {
+    pub(super) fn in_default(&self) -> FieldError {
         let is_metadata = self.path.steps().last() == Some(&Step::Field("metadata".to_owned()));
         let detail = match self.errors.first() {
             Some(error) if is_metadata => error.to_string(),
             _ => "must be a string".to_owned(),
         };
-        FieldError::invalid_value(&self.path, self.value, &detail, release)
+        FieldError::invalid_value(&self.path, self.value, &detail)
     }
 }
 
@@ -159,8 +159,9 @@ fn object(value: Value<'_>, path: &Path, release: Release, errors: &mut Vec<Fiel
     }
     let Some(metadata) = value.field("metadata") else { return };
     let path = path.child("metadata");
-    if let Some(detail) = unreadable_time(metadata) {
-        errors.push(FieldError::invalid_value(&path, metadata, &detail, release));
+    if let Some(time) = unreadable_time(metadata) {
+        let detail = format!("parsing time {}: the year must have four digits", quote(time));
+        errors.push(FieldError::invalid_value(&path, metadata, &detail));
         return;
     }
     let named = |field: &str| metadata.field(field).and_then(|value| value.as_str()).unwrap_or_default();
@@ -175,12 +176,12 @@ fn object(value: Value<'_>, path: &Path, release: Release, errors: &mut Vec<Fiel
     checks.object(metadata, errors);
 }
 
-/// Returns the error of the first time in metadata that the API server can't decode again after it has encoded it in UTC.
-fn unreadable_time(metadata: Value<'_>) -> Option<String> {
+/// Returns the first time in metadata that the API server can't decode again after it has encoded it in UTC.
+fn unreadable_time(metadata: Value<'_>) -> Option<&str> {
     let entries = metadata.field("managedFields").unwrap_or_default().all_elements();
     let times = ["creationTimestamp", "deletionTimestamp"].map(|name| metadata.field(name));
     let mut times = times.into_iter().chain(entries.map(|entry| entry.field("time"))).flatten();
-    times.find_map(|time| year_error(time.as_str()?))
+    times.find_map(|time| time.as_str().filter(|time| parse_timestamp(time).is_none()))
 }
 
 /// Returns the schema and the path of a field.

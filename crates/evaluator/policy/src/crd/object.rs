@@ -173,12 +173,12 @@ pub fn validate<'a>(
         if version.has_embedded {
             embedded::validate(change.new, schema, &Path::default(), release, &mut judgement.errors);
         }
-        let duplicates = |object| list_types::validate(object, schema, &Path::default(), release);
+        let duplicates = |object| list_types::validate(object, schema, &Path::default());
         if change.old.is_none_or(|old| duplicates(old).is_empty()) {
             judgement.errors.extend(duplicates(change.new));
         }
         if version.has_rules && judgement.errors.iter().any(blocks_rules) {
-            let error = FieldError::invalid_value(&Path::default(), Value::Null, SKIPPED_RULES, release);
+            let error = FieldError::invalid_value(&Path::default(), Value::Null, SKIPPED_RULES);
             judgement.errors.push(FieldError { is_unnamed: true, ..error });
         } else if version.has_rules {
             match &*version.rules.get(schema, release) {

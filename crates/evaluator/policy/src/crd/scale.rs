@@ -2,7 +2,7 @@
 
 use super::Scale;
 use crate::field::{FieldError, Path};
-use crate::value::{Value, number, write_json};
+use crate::value::Value;
 
 /// Checks the replicas and the label selector of an object.
 pub(super) fn validate(object: Value<'_>, scale: &Scale, errors: &mut Vec<FieldError>) {
@@ -16,7 +16,7 @@ pub(super) fn validate(object: Value<'_>, scale: &Scale, errors: &mut Vec<FieldE
                 (replicas, Some(format!("should be less than or equal to {}", i32::MAX)))
             }
             Ok(None | Some(Value::Int(_))) => (0, None),
-            Ok(Some(other)) => (0, Some(wrong_type(path, other, "int64"))),
+            Ok(Some(other)) => (0, Some(wrong_type(path, other, "int"))),
         };
         errors.extend(problem.map(|problem| error(path, &replicas.to_string(), &problem)));
     }
@@ -48,40 +48,13 @@ fn find<'a>(object: Value<'a>, path: &str) -> Result<Option<Value<'a>>, String> 
                 None => return Ok(None),
                 Some(value) => value,
             },
-            other => return Err(wrong_type(&seen, other, "map[string]interface{}")),
+            other => return Err(wrong_type(&seen, other, "map")),
         };
     }
     Ok(Some(found))
 }
 
+/// The text about a value of another type. The API server prints the value, and the types of Go.
 fn wrong_type(path: &str, value: Value<'_>, expected: &str) -> String {
-    let of = match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Int(_) => "int64",
-        Value::Double(_) => "float64",
-        Value::String(_) => "string",
-        Value::List(_) => "[]interface {}",
-        _ => "map[string]interface {}",
-    };
-    format!("{path} accessor error: {} is of the type {of}, expected {expected}", plain(value))
-}
-
-/// Returns a value as `%v` of Go prints it.
-fn plain(value: Value<'_>) -> String {
-    match value {
-        Value::Null => "<nil>".to_owned(),
-        Value::String(text) => text.to_owned(),
-        Value::Double(value) => number::general(value),
-        Value::List(items) => {
-            let items: Vec<String> = items.iter().map(|item| plain(*item)).collect();
-            format!("[{}]", items.join(" "))
-        }
-        Value::Object(entries) => {
-            let entries: Vec<String> =
-                entries.iter().map(|(name, value)| format!("{name}:{}", plain(*value))).collect();
-            format!("map[{}]", entries.join(" "))
-        }
-        other => write_json(other),
-    }
+    format!("{path} accessor error: the value is of the type {}, expected {expected}", value.type_name())
 }

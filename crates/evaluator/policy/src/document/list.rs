@@ -4,41 +4,37 @@
 //! `kubectl` knows lists by the discovery of the API server: `List` in each version of a group, and `<Kind>List` for each kind. An
 //! unknown list in a built-in group stays an object, and so does a list in a list, which `kubectl` refuses.
 
-use super::limits::MAX_OBJECTS;
-use super::origin::Document;
+use super::Document;
+use super::node::{Content, Entry, Node};
 use crate::field::Path;
 use crate::kinds::{has_version, is_built_in, lookup};
-use crate::value::{Arena, Value};
 
-/// Adds a document, or the items of a list, in order. Returns false if there are too many.
-pub(super) fn flatten<'a>(root: Document<'a>, arena: &'a Arena, documents: &mut Vec<Document<'a>>) -> bool {
-    let Some((kind, items)) = items(root.value) else {
-        documents.push(root);
-        return true;
+/// Adds a document, or the items of a list, in order.
+pub(super) fn flatten(root: Node, documents: &mut Vec<Document>) {
+    let Some(kind) = kind_of_items(&root).map(str::to_owned) else {
+        return documents.push(Document { root, item: Path::default() });
     };
-    let count = items.list_len().unwrap_or_default();
-    if documents.len() + count > MAX_OBJECTS {
-        return false;
+    let Content::Map(mut entries) = root.content else { return };
+    let Some(items) = entries.iter_mut().find(|entry| &*entry.key == "items") else { return };
+    let Content::List(items) = std::mem::replace(&mut items.node.content, Content::Null) else { return };
+    let path = Path::new("items");
+    for (index, mut item) in items.into_iter().enumerate() {
+        with_kind(&mut item, &kind, &entries);
+        documents.push(Document { root: item, item: path.index(index) });
     }
-    let items: Vec<Value<'a>> = items.elements().collect();
-    let origins = root.origin.elements(root.text, &Path::new("items"), items.len());
-    for (item, origin) in items.into_iter().zip(origins) {
-        documents.push(Document { value: with_kind(item, kind, root.value, arena), origin, ..root });
-    }
-    true
 }
 
-/// The items of a list, and the kind of those that have none.
-fn items(value: Value<'_>) -> Option<(&str, Value<'_>)> {
-    let kind = value.field("kind")?.as_str()?;
-    let items = value.field("items")?;
-    let api_version = value.field("apiVersion").and_then(|version| version.as_str()).unwrap_or_default();
-    let found = match (kind.strip_suffix("List"), items) {
-        (Some(kind), Value::List(_) | Value::Null) => (kind, items),
-        (None, Value::List([_, ..])) => (kind, items),
+/// The kind of the items of a list that have none.
+fn kind_of_items(root: &Node) -> Option<&str> {
+    let text = |field: &str| root.field(field).and_then(Node::as_text);
+    let kind = text("kind")?;
+    let api_version = text("apiVersion").unwrap_or_default();
+    let of_items = match (kind.strip_suffix("List"), &root.field("items")?.content) {
+        (Some(kind), Content::List(_) | Content::Null) => kind,
+        (None, Content::List(items)) if !items.is_empty() => kind,
         _ => return None,
     };
-    is_known(api_version, kind).then_some(found)
+    is_known(api_version, kind).then_some(of_items)
 }
 
 /// Whether `kubectl` knows a list. CRDs can define it unless its group is built in. A list without a version is known.
@@ -54,14 +50,16 @@ fn is_known(api_version: &str, kind: &str) -> bool {
 }
 
 /// Items of a typed list such as `PodList` have the kind of the list if they have none, as in `kubectl`.
-fn with_kind<'a>(item: Value<'a>, kind: &'a str, list: Value<'a>, arena: &'a Arena) -> Value<'a> {
-    let Value::Object(entries) = item else { return item };
+fn with_kind(item: &mut Node, kind: &str, list: &[Entry]) {
     if kind.is_empty() || item.field("kind").is_some() {
-        return item;
+        return;
     }
-    let mut entries: Vec<_> = entries.iter().copied().filter(|(key, _)| *key != "apiVersion").collect();
-    entries.push(("apiVersion", list.field("apiVersion").unwrap_or_default()));
-    entries.push(("kind", Value::String(kind)));
-    entries.sort_unstable_by(|left, right| left.0.cmp(right.0));
-    Value::Object(arena.slice(&entries))
+    let (place, mark) = (item.place(), item.mark);
+    let Content::Map(entries) = &mut item.content else { return };
+    entries.retain(|entry| &*entry.key != "apiVersion");
+    let version = list.iter().find(|entry| &*entry.key == "apiVersion");
+    let version = version.map_or(Content::Null, |entry| entry.node.content.clone());
+    for (key, content) in [("apiVersion", version), ("kind", Content::Text(kind.into()))] {
+        entries.push(Entry { key: key.into(), mark, node: Node::new(place, content) });
+    }
 }

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use super::model::Schema;
 use crate::field::{FieldError, Path};
-use crate::release::Release;
 use crate::value::format::go_json;
 use crate::value::{Arena, Value};
 
@@ -12,14 +11,13 @@ use crate::value::{Arena, Value};
 const MAX_ERRORS: usize = 10_000;
 
 /// Validates the lists of a value below a path.
-pub(crate) fn validate(value: Value<'_>, schema: &Schema, path: &Path, release: Release) -> Vec<FieldError> {
-    let mut finder = Finder { release, errors: Vec::new() };
+pub(crate) fn validate(value: Value<'_>, schema: &Schema, path: &Path) -> Vec<FieldError> {
+    let mut finder = Finder { errors: Vec::new() };
     finder.node(value, schema, path);
     finder.errors
 }
 
 struct Finder {
-    release: Release,
     errors: Vec<FieldError>,
 }
 
@@ -62,7 +60,7 @@ impl Finder {
     fn set(&mut self, items: &[Value<'_>], path: &Path) {
         for index in second_ones(items.iter().map(|item| identity(*item))) {
             let item = items.get(index).copied().unwrap_or_default();
-            self.push(FieldError::duplicate_value(&path.index(index), item, self.release));
+            self.push(FieldError::duplicate_value(&path.index(index), item));
         }
     }
 
@@ -71,7 +69,7 @@ impl Finder {
         if let Some(index) = items.iter().position(|item| !is_entry(item)) {
             let item = items.get(index).copied().unwrap_or_default();
             let detail = "must be an object for an array of list-type map";
-            self.push(FieldError::invalid_value(&path.index(index), item, detail, self.release));
+            self.push(FieldError::invalid_value(&path.index(index), item, detail));
             return;
         }
         if items.len() < 2 {
@@ -88,7 +86,7 @@ impl Finder {
         for index in second_ones(items.iter().map(key_of)) {
             let item = items.get(index).copied().unwrap_or_default();
             let shown = keys(item, schema, &arena);
-            self.push(FieldError::duplicate_value(&path.index(index), shown, self.release));
+            self.push(FieldError::duplicate_value(&path.index(index), shown));
         }
     }
 }

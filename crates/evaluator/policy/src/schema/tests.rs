@@ -56,9 +56,8 @@ fn validates_the_objects_of_gateway_api_as_the_api_server_does() {
         let text = |name: &str| case.field(name).unwrap().as_str().unwrap();
         let file = text("crd");
         if !crds.iter().any(|(name, _)| name == file) {
-            let content = arena.text(&data(&format!("gateway-api/{file}")));
-            let read = document::read(content, &arena).unwrap();
-            crds.push((file.to_owned(), read.first().unwrap().value()));
+            let read = document::read(&data(&format!("gateway-api/{file}"))).unwrap();
+            crds.push((file.to_owned(), read.first().unwrap().value(&arena)));
         }
         let crd = crds.iter().find(|(name, _)| name == file).unwrap().1;
         let schema = schema_of(crd, text("version"));
@@ -67,7 +66,7 @@ fn validates_the_objects_of_gateway_api_as_the_api_server_does() {
         let validation = validate::validate(object, &schema, &Path::default(), None, RELEASE);
         assert_eq!(validation.undecided, []);
         assert_eq!(texts(&validation.errors), recorded(case.field("schema")), "{}", text("id"));
-        let lists = list_types::validate(object, &schema, &Path::default(), RELEASE);
+        let lists = list_types::validate(object, &schema, &Path::default());
         assert_eq!(texts(&lists), recorded(case.field("list")), "{}", text("id"));
         let rules = Compiled::new(&schema, RELEASE).map_err(|errors| texts(&errors));
         let judged = rules.as_ref().unwrap().run(10_000_000, &schema, (object, None), &arena, &|| true).0;
@@ -82,8 +81,8 @@ fn validates_the_objects_of_gateway_api_as_the_api_server_does() {
 fn finds_the_recorded_errors_of_a_cluster_and_no_others() {
     let arena = Arena::new();
     let read = |name: &str| {
-        let text = arena.text(&data(&format!("kubernetesclusters/{name}")));
-        document::read(text, &arena).unwrap().first().unwrap().value()
+        let text = data(&format!("kubernetesclusters/{name}"));
+        document::read(&text).unwrap().first().unwrap().value(&arena)
     };
     let schema = schema_of(read("crd-v1-faithful.yaml"), "v1");
     let errors = |name: &str| {

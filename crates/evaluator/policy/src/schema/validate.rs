@@ -173,7 +173,7 @@ impl Validator<'_> {
     fn wrong_type(&self, place: &Place<'_>, expected: &str, found: &str) -> FieldError {
         let detail = format!("{place} in body must be of type {expected}: {}", quote(found));
         let path = place.path(self.base);
-        named(FieldError::type_invalid(&path, Value::String(found), &detail, self.release))
+        named(FieldError::type_invalid(&path, Value::String(found), &detail))
     }
 
     /// Checks `anyOf`, `oneOf`, `allOf` and `not`. The schemas there ignore the value before the update.
@@ -363,7 +363,7 @@ impl Validator<'_> {
         };
         let supported: Vec<String> = checks.values.iter().map(|wanted| shown(wanted.value(&arena))).collect();
         let path = place.path(self.base);
-        outcome.push(named(FieldError::unsupported_value(&path, value, &supported, self.release)));
+        outcome.push(named(FieldError::unsupported_value(&path, value, &supported)));
     }
 
     fn list<'a>(

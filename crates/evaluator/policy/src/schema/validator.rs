@@ -116,7 +116,7 @@ impl Validator<'_> {
     }
 
     pub(super) fn error(&self, place: &Place<'_>, value: Value<'_>, detail: &str) -> FieldError {
-        named(FieldError::invalid_value(&place.path(self.base), value, detail, self.release))
+        named(FieldError::invalid_value(&place.path(self.base), value, detail))
     }
 
     /// An error that belongs to no field. The path remains for positions.

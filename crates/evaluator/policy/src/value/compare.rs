@@ -22,8 +22,8 @@ fn equality(left: &Value<'_>, right: &Value<'_>) -> Option<bool> {
     }
     Some(match (left, right) {
         (Value::Typed(..), _) => match typed::compare(left, right) {
-            Equality::Unhashable(name) => {
-                work::fail_to_hash(name);
+            Equality::Unhashable => {
+                work::fail();
                 false
             }
             Equality::Misfit(..) | Equality::NoScalar | Equality::Incomparable => return None,

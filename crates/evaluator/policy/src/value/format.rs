@@ -148,26 +148,6 @@ pub(crate) fn write_go_json_text(text: &str, out: &mut String) {
     out.push('"');
 }
 
-/// A JSON value as `%#v` of Go prints it.
-pub(crate) fn go_syntax(value: Value<'_>) -> String {
-    match value {
-        Value::Bool(value) => value.to_string(),
-        Value::Int(value) => value.to_string(),
-        Value::Double(value) => number::general(value),
-        Value::String(text) => quote(text),
-        Value::List(items) => {
-            let items: Vec<String> = items.iter().map(|item| go_syntax(*item)).collect();
-            format!("[]interface {{}}{{{}}}", items.join(", "))
-        }
-        Value::Object(entries) => {
-            let entry = |(key, value): &(&str, Value<'_>)| format!("{}:{}", quote(key), go_syntax(*value));
-            let entries: Vec<String> = entries.iter().map(entry).collect();
-            format!("map[string]interface {{}}{{{}}}", entries.join(", "))
-        }
-        _ => "interface {}(nil)".to_owned(),
-    }
-}
-
 pub(crate) fn is_printable(character: char) -> bool {
     character == ' '
         || !(character.is_control()

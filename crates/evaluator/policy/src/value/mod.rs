@@ -6,7 +6,6 @@
 mod arena;
 mod compare;
 pub(crate) mod format;
-pub(crate) mod go_time;
 mod map;
 pub(crate) mod native;
 pub(crate) mod number;

@@ -14,8 +14,6 @@ pub(crate) fn text<'a>(value: &Value<'a>) -> Option<&'a str> {
 /// A value after the way to its plain form and back. Values of most libraries become errors.
 pub(crate) fn rewrap<'a>(arena: &'a Arena, value: Value<'a>) -> Value<'a> {
     let failed = |text: &str| Value::Opaque(arena.store(Opaque::Failed(arena.text(text))));
-    let unsupported =
-        |go: &str, text: &str| failed(&format!("unsupported conversion to ref.Val: ({go}){text}"));
     match value {
         Value::Type(name) => Value::String(name),
         Value::Typed(value, _) => *value,
@@ -25,14 +23,10 @@ pub(crate) fn rewrap<'a>(arena: &'a Arena, value: Value<'a>) -> Value<'a> {
             let elements: Vec<Value<'a>> = value.elements().map(|element| rewrap(arena, element)).collect();
             Value::List(arena.slice(&elements))
         }
-        Value::Opaque(Opaque::Ip(address)) => unsupported("netip.Addr", &address.to_string()),
-        Value::Opaque(Opaque::Cidr(cidr)) => {
-            unsupported("netip.Prefix", &format!("{}/{}", cidr.address, cidr.bits))
-        }
-        Value::Opaque(Opaque::Url(url)) => unsupported("*url.URL", url.text),
-        Value::Opaque(Opaque::Semver(version)) => unsupported("semver.Version", version.text),
-        // The API server prints the quantity here.
-        Value::Opaque(Opaque::Quantity(_)) => unsupported("*resource.Quantity", ""),
+        // The API server prints the value in the syntax of Go here.
+        Value::Opaque(
+            Opaque::Ip(_) | Opaque::Cidr(_) | Opaque::Url(_) | Opaque::Semver(_) | Opaque::Quantity(_),
+        ) => failed(&format!("unsupported conversion to ref.Val: {}", value.type_name())),
         Value::Opaque(opaque) if opaque.type_name().starts_with("kubernetes.authorization.") => {
             failed("no such overload")
         }

@@ -165,24 +165,6 @@ impl<'a> Opaque<'a> {
         }
     }
 
-    /// The name of the type in the API server's source, which some errors have.
-    pub(crate) fn go_type(&self) -> &'static str {
-        match self {
-            Opaque::Url(_) => "cel.URL",
-            Opaque::Ip(_) => "cel.IP",
-            Opaque::Cidr(_) => "cel.CIDR",
-            Opaque::Quantity(_) => "cel.Quantity",
-            Opaque::Semver(_) => "cel.Semver",
-            Opaque::Format(_) => "cel.Format",
-            Opaque::Authorizer(_) => "library.authorizerVal",
-            Opaque::PathCheck(_) => "library.pathCheckVal",
-            Opaque::GroupCheck(_) => "library.groupCheckVal",
-            Opaque::ResourceCheck(_) => "library.resourceCheckVal",
-            Opaque::Decision { .. } => "library.decisionVal",
-            Opaque::Failed(_) => "*types.Err",
-        }
-    }
-
     /// Size in bytes of addresses and prefixes; other values have no size.
     pub(crate) fn size(&self) -> Option<usize> {
         match self {

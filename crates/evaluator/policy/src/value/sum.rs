@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-use super::typed::{Key, Kind, NoScalar, Order, Shape, Sums, converted_key, decode_base64, unhashable};
+use super::typed::{Key, Kind, NoScalar, Order, Shape, Sums, converted_key, decode_base64, is_unhashable};
 use super::{Arena, Value};
 use crate::cel::escape::unescape;
 
@@ -21,7 +21,7 @@ pub(crate) enum Failure {
     /// An error of the expression.
     Error(&'static str),
     /// A failure within the API server.
-    Internal(String),
+    Internal,
 }
 
 /// Adds a list to a list of a document. In a set, equal elements occur once. In a list of type `map`, elements replace those with the
@@ -41,7 +41,7 @@ pub(crate) fn add<'a>(
             let is_second = left.list_len() == Some(0) && matches!(right, Value::Typed(..));
             is_second.then(|| Ok(Value::List(arena.slice(&right.elements().collect::<Vec<_>>()))))
         }
-        _ => Some(add_raw(arena, left, right, shape)?.map_err(Failure::Internal)),
+        _ => Some(add_raw(arena, left, right, shape)?.ok_or(Failure::Internal)),
     }
 }
 
@@ -65,13 +65,13 @@ fn add_converted<'a>(arena: &'a Arena, left: &Value<'a>, right: &Value<'a>) -> R
     Ok(Value::Typed(arena.store(Value::List(arena.slice(&sum))), &SHAPE))
 }
 
-/// Adds a list to one whose elements are kept as values of Go.
+/// Adds a list to one whose elements are kept as values of Go. The inner result is absent if the API server fails within itself.
 fn add_raw<'a>(
     arena: &'a Arena,
     left: &Value<'a>,
     right: &Value<'a>,
     shape: &'a Shape,
-) -> Option<Result<Value<'a>, String>> {
+) -> Option<Option<Value<'a>>> {
     let Kind::List { order, items, sums } = &shape.kind else { return None };
     let is_atomic = matches!(order, Order::Atomic);
     if is_atomic && left.list_len() != Some(0) && right.elements().all(|element| stays(&element, items)) {
@@ -81,17 +81,12 @@ fn add_raw<'a>(
     collect(left, arena, &mut sum);
     let mut positions = BTreeMap::new();
     for (position, element) in sum.iter().enumerate() {
-        match key(element, (order, *sums), false) {
-            Ok(key) => positions.extend(key.map(|key| (key, position))),
-            Err(text) => return Some(Err(text)),
-        }
+        let Some(key) = key(element, (order, *sums)) else { return Some(None) };
+        positions.extend(key.map(|key| (key, position)));
     }
     for element in right.elements() {
         let element = native(arena, &element);
-        let key = match key(&element, (order, *sums), positions.is_empty()) {
-            Ok(key) => key,
-            Err(text) => return Some(Err(text)),
-        };
+        let Some(key) = key(&element, (order, *sums)) else { return Some(None) };
         let known = key.as_ref().and_then(|key| positions.get(key)).copied();
         if let Some(place) = known.and_then(|position| sum.get_mut(position)) {
             *place = element;
@@ -100,7 +95,7 @@ fn add_raw<'a>(
             sum.push(element);
         }
     }
-    Some(Ok(Value::Typed(arena.store(Value::List(arena.slice(&sum))), shape)))
+    Some(Some(Value::Typed(arena.store(Value::List(arena.slice(&sum))), shape)))
 }
 
 /// The shape of a list of a document, or of a sum that starts with one.
@@ -158,24 +153,15 @@ fn native<'a>(arena: &'a Arena, element: &Value<'a>) -> Value<'a> {
     }
 }
 
-/// The key of an element in a sum of this order, if it has one. `is_first` says that there are no keys yet.
-fn key<'a>(
-    element: &Value<'a>,
-    (order, sums): (&Order, Sums),
-    is_first: bool,
-) -> Result<Option<Key<'a>>, String> {
+/// The key of an element in a sum of this order, if it has one. The outer result is absent if Go can't hash the element.
+fn key<'a>(element: &Value<'a>, (order, sums): (&Order, Sums)) -> Option<Option<Key<'a>>> {
     match order {
-        Order::Atomic => Ok(None),
+        Order::Atomic => Some(None),
         Order::Map(keys) if sums == Sums::Converted => {
             let names = keys.iter().map(|key| unescape(key).map_or_else(|| key.clone(), Into::into));
-            Ok(Key::of(element, &names.collect::<Vec<Box<str>>>()))
+            Some(Key::of(element, &names.collect::<Vec<Box<str>>>()))
         }
-        Order::Map(keys) => Ok(Key::of(element, keys)),
-        Order::Set => match unhashable(element) {
-            None => Ok(Some(Key(vec![*element]))),
-            // Go has another error for an empty map.
-            Some(name) if is_first => Err(format!("hash of unhashable type: {name}")),
-            Some(name) => Err(format!("runtime error: hash of unhashable type {name}")),
-        },
+        Order::Map(keys) => Some(Key::of(element, keys)),
+        Order::Set => (!is_unhashable(element)).then(|| Some(Key(vec![*element]))),
     }
 }

@@ -9,7 +9,6 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::go_time::{DATE, LOCAL_TIME, parse_error};
 use super::{Arena, Value, equal, identical, key_order, number, work};
 use crate::cel::escape::unescape;
 
@@ -136,32 +135,25 @@ pub(crate) fn read<'a>(
     Err(arena.text(&failure(value, shape)))
 }
 
-/// The API server's text about a value that does not fit.
+/// The text about a value that does not fit. The API server names types and errors of Go.
 fn failure(value: &Value<'_>, shape: &Shape) -> String {
-    let found = match value {
-        Value::Null => return "invalid data, got null for schema with nullable=false".to_owned(),
-        Value::Bool(_) => "bool",
-        Value::Int(_) => "int64",
-        Value::Double(_) => "float64",
-        Value::String(_) => "string",
-        Value::List(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-        other => go_type(other),
-    };
-    let expected = |name: &str| format!("invalid data, expected {name}, got {found}");
-    let format = |name: &str, why: fn(&str) -> String| match value {
-        Value::String(text) => format!("Invalid {name} {text}: {}", why(text)),
+    let expected = |name: &str| format!("invalid data, expected {name}, got {}", value.type_name());
+    let format = |name: &str| match value {
+        Value::String(text) => format!("Invalid {name} {text}"),
         _ => expected("string"),
     };
     match shape.kind {
+        _ if matches!(value, Value::Null) => {
+            "invalid data, got null for schema with nullable=false".to_owned()
+        }
         Kind::Bool => expected("bool"),
         Kind::Int => expected("int"),
         Kind::Double => expected("float"),
         Kind::Text | Kind::Hidden | Kind::Converted => expected("string"),
-        Kind::Bytes => format("byte formatted string", base64_error),
-        Kind::Date => format("date formatted string", |text| parse_error(text, &DATE)),
-        Kind::DateTime => format("date-time formatted string", |text| parse_error(text, &LOCAL_TIME)),
-        Kind::Duration => format("duration", |text| format!("unable to parse {text} as duration")),
+        Kind::Bytes => format("byte formatted string"),
+        Kind::Date => format("date formatted string"),
+        Kind::DateTime => format("date-time formatted string"),
+        Kind::Duration => format("duration"),
         Kind::IntOrString => {
             "invalid data, expected XIntOrString value to be either a string or integer".to_owned()
         }
@@ -172,14 +164,6 @@ fn failure(value: &Value<'_>, shape: &Shape) -> String {
             "invalid data, expected a map for the provided schema with type=object".to_owned()
         }
     }
-}
-
-/// The error of Go's decoder: the first symbol that is not in the alphabet, or the last group of four if it is not complete.
-fn base64_error(text: &str) -> String {
-    let is_known =
-        |symbol: u8| symbol.is_ascii_alphanumeric() || matches!(symbol, b'-' | b'_' | b'=' | b'\r' | b'\n');
-    let at = text.bytes().position(|symbol| !is_known(symbol)).unwrap_or(text.len() / 4 * 4);
-    format!("illegal base64 data at input byte {at}")
 }
 
 /// Decodes base64 with the alphabet of URLs, which the API server expects here.
@@ -251,8 +235,8 @@ pub(crate) enum Equality<'a> {
     Different,
     /// A value that does not fit its schema.
     Misfit(&'a Value<'a>, &'a Shape),
-    /// A value of this type of Go in a set, which fails within the API server.
-    Unhashable(&'static str),
+    /// A value in a set that Go can't hash: the API server fails within itself.
+    Unhashable,
     /// A list or a map in a set, which is an error from 1.37 on.
     NoScalar,
     /// A field that the schema does not declare, and an object without a schema: an error.
@@ -402,17 +386,17 @@ impl Eq for Key<'_> {}
 /// Compares a set with a list of the same length. The API server looks for the elements of the other list among those of the set as the
 /// document has them: a time or a number that was converted is never found, and elements that occur twice don't matter.
 fn equal_sets<'a>(elements: &'a [Value<'a>], other: &Value<'a>) -> Equality<'a> {
-    if let Some(name) = elements.iter().find_map(unhashable) {
-        return Equality::Unhashable(name);
+    if elements.iter().any(is_unhashable) {
+        return Equality::Unhashable;
     }
     let known: BTreeSet<Key<'_>> = elements.iter().map(|element| Key(vec![*element])).collect();
     for element in other.elements() {
         let is_found = match element {
             Value::Typed(Value::String(_), Shape { kind: Kind::Bytes, .. }) | Value::Bytes(_) => {
-                return Equality::Unhashable("[]uint8");
+                return Equality::Unhashable;
             }
             Value::Typed(value, _) if element.is_list() || element.entries().is_some() => {
-                return unhashable(value).map_or(Equality::Different, Equality::Unhashable);
+                return if is_unhashable(value) { Equality::Unhashable } else { Equality::Different };
             }
             // A null is another value of Go than that of the document.
             Value::Bool(_) | Value::Int(_) | Value::Double(_) | Value::String(_) => {
@@ -495,27 +479,11 @@ pub(super) fn converted_key<'a>(element: &Value<'a>, arena: &'a Arena) -> Result
     })
 }
 
-/// The type of a value that can't be an element of a set in Go.
-pub(super) fn unhashable(value: &Value<'_>) -> Option<&'static str> {
-    let is_unhashable = match value {
+/// Whether Go can't hash a value, so that it can't be an element of a set.
+pub(super) fn is_unhashable(value: &Value<'_>) -> bool {
+    match value {
         Value::List(_) | Value::Object(_) | Value::Bytes(_) => true,
         Value::Optional(Some(value)) => !matches!(value, Value::Null),
         _ => false,
-    };
-    is_unhashable.then(|| go_type(value))
-}
-
-/// The type of an element of a sum in Go.
-pub(super) fn go_type(value: &Value<'_>) -> &'static str {
-    match value {
-        Value::List(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-        Value::Bytes(_) => "[]uint8",
-        Value::Timestamp(_) => "time.Time",
-        Value::Duration(_) => "time.Duration",
-        Value::Uint(_) => "uint64",
-        Value::Optional(Some(Value::Null)) => "structpb.NullValue",
-        Value::Optional(Some(Value::List(_))) => "[]ref.Val",
-        _ => "map[ref.Val]ref.Val",
     }
 }

@@ -20,8 +20,8 @@ const BYTES: usize = 16;
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Count {
     values: usize,
-    /// The type of Go of the first value that was looked up in a set and can't be in one.
-    unhashable: Option<&'static str>,
+    /// Whether a comparison fails within the API server.
+    has_failed: bool,
 }
 
 thread_local! {
@@ -41,16 +41,16 @@ pub(crate) fn copy(text: &[u8]) -> bool {
     read(1 + text.len() / BYTES)
 }
 
-/// Notes that the API server fails in a comparison, because a value of this type can't be in a set. Functions stop as above the limit.
-pub(crate) fn fail_to_hash(name: &'static str) {
-    if let Some(before) = COUNT.get() {
-        COUNT.set(Some(Count { values: usize::MAX, unhashable: before.unhashable.or(Some(name)) }));
+/// Notes that the API server fails in a comparison. Functions stop as above the limit.
+pub(crate) fn fail() {
+    if COUNT.get().is_some() {
+        COUNT.set(Some(Count { values: usize::MAX, has_failed: true }));
     }
 }
 
-/// Returns the type of [`fail_to_hash`], if a comparison has failed.
-pub(crate) fn unhashable() -> Option<&'static str> {
-    COUNT.get()?.unhashable
+/// Returns whether a comparison has failed.
+pub(crate) fn has_failed() -> bool {
+    COUNT.get().is_some_and(|count| count.has_failed)
 }
 
 /// Returns whether a result is wrong.
@@ -64,8 +64,8 @@ pub(crate) fn apart<T>(function: impl FnOnce() -> T) -> T {
     let result = function();
     let here = COUNT.replace(before).unwrap_or_default();
     read(here.values);
-    if let Some(name) = here.unhashable {
-        fail_to_hash(name);
+    if here.has_failed {
+        fail();
     }
     result
 }

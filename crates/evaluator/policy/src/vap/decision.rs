@@ -148,20 +148,6 @@ impl Warning {
     }
 }
 
-impl Decisions {
-    /// Whether the request is denied.
-    pub fn is_denied(&self) -> bool {
-        !self.denials.is_empty()
-    }
-
-    /// Keeps what one API server reports: the first denial only.
-    #[must_use]
-    pub fn first_only(mut self) -> Self {
-        self.denials.truncate(1);
-        self
-    }
-}
-
 /// A failed validation for the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {

@@ -6,9 +6,11 @@ use policy::Decision;
 use policy::expression::Check;
 use policy::facts::{Facts, Lookup};
 use policy::request::{GroupVersion, Request, User};
-use policy::set::{Builder, Outcome, PolicySet};
+use policy::set::{Builder, Evaluation, Missing, PolicySet};
 use policy::value::{Arena, Value, read_json};
 use serde_json::{Value as Json, json};
+
+use crate::words::comparable;
 
 /// The elements of a field.
 pub(crate) fn items<'j>(json: &'j Json, field: &str) -> &'j [Json] {
@@ -107,29 +109,40 @@ pub(crate) fn evaluate(case: &Json, set: &PolicySet) -> Json {
                 old_object: parse(&input["oldObject"]),
                 ..Request::default()
             };
-            match set.evaluate(&request, &facts, &arena, &|| true) {
-                Outcome::Decided(decisions) => {
-                    let mut found = BTreeMap::new();
-                    if let Some(denial) = decisions.denials.first() {
-                        let message = denial.status_message(&request.group_resource(), request.object_name());
-                        let reason = denial.reason.as_str();
-                        found.insert("message", json!(message));
-                        found.insert("reason", json!(reason));
-                        found.insert("code", json!(denial.code()));
-                    }
-                    let mut warnings: Vec<String> =
-                        decisions.warnings.iter().map(policy::vap::decision::Warning::text).collect();
-                    warnings.sort();
-                    found.insert("warnings", json!(warnings));
-                    let annotations: BTreeMap<_, _> = decisions.audit_annotations.into_iter().collect();
-                    found.insert("annotations", json!(annotations));
-                    return json!(found);
+            let Evaluation { decisions, missing } = set.evaluate(&request, &facts, &arena, &|| true);
+            if missing.is_empty() {
+                let mut found = BTreeMap::new();
+                if let Some(denial) = decisions.denials.first() {
+                    let message = denial.status_message(&request.group_resource(), request.object_name());
+                    let reason = denial.reason.as_str();
+                    found.insert("message", json!(message));
+                    found.insert("reason", json!(reason));
+                    found.insert("code", json!(denial.code()));
                 }
-                Outcome::Needs(needs) => needs,
+                let mut warnings: Vec<String> =
+                    decisions.warnings.iter().map(policy::vap::decision::Warning::text).collect();
+                warnings.sort();
+                found.insert("warnings", json!(warnings));
+                let annotations: BTreeMap<_, _> = decisions.audit_annotations.into_iter().collect();
+                found.insert("annotations", json!(annotations));
+                return json!(found);
             }
+            missing
         };
-        for lookup in &outcome {
+        for Missing { lookup, .. } in &outcome {
             answer(case, lookup, &mut facts);
         }
+    }
+}
+
+/// The part of an answer that is compared.
+pub(crate) fn comparable_texts(answer: &Json) -> Json {
+    match answer {
+        Json::String(text) => comparable(text).into(),
+        Json::Array(items) => items.iter().map(comparable_texts).collect(),
+        Json::Object(fields) => {
+            fields.iter().map(|(name, value)| (name.clone(), comparable_texts(value))).collect()
+        }
+        other => other.clone(),
     }
 }

@@ -6,6 +6,8 @@ use policy::normalize::{Types, normalize, normalize_as, with_empty};
 use policy::value::{Arena, read_json};
 use serde_json::Value as Json;
 
+use crate::words::comparable;
+
 /// The answer to a CRD.
 #[derive(Debug)]
 pub(crate) struct Admitted {
@@ -55,6 +57,7 @@ fn without_types(text: &str) -> String {
 
 /// A text without a whole schema or list of versions in it.
 fn without_dumps(text: &str) -> String {
+    let text = &comparable(text);
     // The errors of decoders differ.
     if let Some((start, _)) = text.split_once("must result in valid metadata: metadata") {
         return format!("{start}must result in valid metadata: metadata");

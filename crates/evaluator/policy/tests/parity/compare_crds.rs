@@ -5,7 +5,7 @@ use serde_json::{Value as Json, json};
 
 use crate::case::items;
 use crate::compare_definitions::{compare_definitions, compare_updates};
-use crate::custom_resources::{Judge, is_unreadable};
+use crate::custom_resources::{Judge, is_unreadable, texts};
 use crate::objects::{Object, Objects};
 use crate::schemas::Schemas;
 use crate::server::{Server, servers};
@@ -120,10 +120,9 @@ fn is_equal(object: &Object, want: &Json, have: &Json) -> bool {
     if !items(have, "undecided").is_empty() {
         return true;
     }
-    let want_warnings: Vec<&str> = warnings().filter(|text| !is_duplicate(text)).collect();
-    let is_same = |field: &str| want[field] == have[field];
-    is_same("errors")
-        && json!(want_warnings) == have["warnings"]
+    let want_warnings = warnings().filter(|text| !is_duplicate(text));
+    texts(items(want, "errors").iter().filter_map(Json::as_str)) == have["errors"]
+        && texts(want_warnings) == have["warnings"]
         && doubles(&want["decoded"]) == doubles(&have["decoded"])
 }
 

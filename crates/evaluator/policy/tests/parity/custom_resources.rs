@@ -7,13 +7,14 @@ use policy::value::{Arena, Value, read_json, write_json};
 use serde_json::{Value as Json, json};
 
 use crate::objects::Object;
+use crate::words::comparable;
 
 /// Each text once, in order.
-fn texts(errors: impl IntoIterator<Item = impl ToString>) -> Vec<String> {
-    let mut found: Vec<String> = errors.into_iter().map(|error| error.to_string()).collect();
+pub(crate) fn texts(errors: impl IntoIterator<Item = impl ToString>) -> Json {
+    let mut found: Vec<String> = errors.into_iter().map(|error| comparable(&error.to_string())).collect();
     found.sort();
     found.dedup();
-    found
+    json!(found)
 }
 
 /// A CRD whose objects are judged.
@@ -39,7 +40,7 @@ impl Judge {
         text: &'a str,
         is_stored: bool,
         arena: &'a Arena,
-    ) -> Result<Normalized<'a>, Vec<String>> {
+    ) -> Result<Normalized<'a>, Json> {
         let value = read_json(text, arena).expect("an object");
         object::decode(self.version(), (&self.crd.group, &self.crd.kind), value, is_stored, arena)
             .map_err(texts)
@@ -105,5 +106,5 @@ fn to_json(value: Value<'_>) -> Json {
 
 /// Whether the reader of manifests refuses a text, for example since a key occurs twice.
 pub(crate) fn is_unreadable(text: &str) -> bool {
-    document::read(text, &Arena::new()).is_err()
+    document::read(text).is_err()
 }

@@ -45,6 +45,8 @@ mod show;
 mod spoil;
 mod texts;
 mod types;
+#[path = "../words/mod.rs"]
+mod words;
 
 /// Differences that are printed.
 const PRINTED: usize = 40;

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use config::{Place, Problem};
-use console::documents::yaml_stream;
 use console::exit::{Exit, Outcome, Stop};
 use console::input::{self, shown};
 use console::output;
+use console::yaml;
 use policy::crd::convert::{Converted, OLD_VERSION, convert};
 use policy::document::{self, Document};
 use policy::field::{ErrorKind, FieldError, Path as FieldPath};
@@ -39,21 +39,20 @@ pub(crate) fn run(command: &Command) -> Outcome {
     let arena = Arena::new();
     let mut samples = Vec::new();
     for path in &args.declare {
-        samples.extend(read(path, &arena)?.iter().map(Document::value));
+        samples.extend(read(path)?.iter().map(|sample| sample.value(&arena)));
     }
     let name = shown(&args.file);
-    let documents = read(&args.file, &arena)?;
-    let (crds, others): (Vec<_>, Vec<_>) =
-        documents.iter().partition(|document| is_convertible(document.value()));
+    let documents: Vec<_> = read(&args.file)?.into_iter().map(|read| (read.value(&arena), read)).collect();
+    let (crds, others): (Vec<_>, Vec<_>) = documents.iter().partition(|(value, _)| is_convertible(*value));
     if crds.is_empty() {
         let problem = Problem::new(format!("{name} contains no CRD of {OLD_VERSION}"));
         return Err(problem.next("CRDs of apiextensions.k8s.io/v1 need no conversion").into());
     }
     let (mut converted, mut problems, mut exit) = (Vec::new(), Vec::new(), Exit::No);
-    for document in crds {
-        match convert(document.value(), &samples, &arena) {
+    for (value, document) in crds {
+        match convert(*value, &samples, &arena) {
             Ok(crd) => {
-                print_notes(document, &crd, &samples);
+                print_notes(*value, &crd, &samples);
                 converted.push(json(crd.crd)?);
             }
             Err(errors) => {
@@ -75,14 +74,14 @@ pub(crate) fn run(command: &Command) -> Outcome {
         };
         output::note(format!("note: not printed: {count} of {name}"));
     }
-    output::data(&yaml_stream(&converted)?)?;
+    output::data(&yaml::stream(&converted)?)?;
     Ok(Exit::Done)
 }
 
-/// Reads the objects of a file. The text lives in the arena.
-fn read<'a>(path: &Path, arena: &'a Arena) -> Result<Vec<Document<'a>>, Problem> {
+/// Reads the objects of a file.
+fn read(path: &Path) -> Result<Vec<Document>, Problem> {
     let text = input::text_or_stdin(path, input::LARGE)?;
-    document::read(arena.text(&text), arena).map_err(|error| {
+    document::read(&text).map_err(|error| {
         let place = Place { file: shown(path), line: error.place.line, column: error.place.column };
         Problem::new(error.message).at(place).next(error.next)
     })
@@ -102,7 +101,7 @@ fn json(value: Value<'_>) -> Result<serde_json::Value, Problem> {
 }
 
 /// Returns an error as a problem. A loss has the API server's text, which says what `v1` does not allow.
-fn problem(file: &str, document: &Document<'_>, error: &FieldError) -> Problem {
+fn problem(file: &str, document: &Document, error: &FieldError) -> Problem {
     let place = document.place(&error.path);
     let place = Place { file: file.to_owned(), line: place.line, column: place.column };
     let problem = Problem::new(error.to_string()).at(place);
@@ -113,8 +112,8 @@ fn problem(file: &str, document: &Document<'_>, error: &FieldError) -> Problem {
 }
 
 /// Says on standard error what a reader of the result has to know.
-fn print_notes(document: &Document<'_>, converted: &Converted<'_>, samples: &[Value<'_>]) {
-    let names = document.value().field("spec").and_then(|spec| spec.field("names")).unwrap_or_default();
+fn print_notes(crd: Value<'_>, converted: &Converted<'_>, samples: &[Value<'_>]) {
+    let names = crd.field("spec").and_then(|spec| spec.field("names")).unwrap_or_default();
     let kind = text(names, "kind");
     let note = |text: &str| output::note(output::foreign(&format!("note: {kind}: {text}")));
     let list = |paths: &mut dyn Iterator<Item = &FieldPath>| {

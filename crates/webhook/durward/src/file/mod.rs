@@ -95,7 +95,7 @@ impl File {
     }
 
     /// Returns the policies of the guard that evaluates some, if it is on.
-    pub(crate) fn policies(&self) -> Option<&check::Policies> {
+    pub(crate) fn policies(&self) -> Option<&manifests::Policies> {
         self.guards.iter().find_map(|guard| guards::resources::policies(guard.configured.as_ref()))
     }
 

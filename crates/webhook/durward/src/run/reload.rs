@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use admission::lock;
-use check::Policies;
 use config::Problem;
 use logging::Handle;
+use manifests::Policies;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use server::{Check, Checks, Metrics, PlanCell, supervise};

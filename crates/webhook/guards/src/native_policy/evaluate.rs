@@ -161,7 +161,7 @@ impl Asked {
         // The verb is asked for only if the annotation is there.
         loop {
             let asked = facts.clone();
-            let evaluation = set.evaluate_partly(&request, &asked, &arena, &|| true);
+            let evaluation = set.evaluate(&request, &asked, &arena, &|| true);
             if let Some(missing) = evaluation.missing.first() {
                 let Lookup::Check(check) = &missing.lookup else { panic!("{missing:?}") };
                 let decision = Decision { allowed: self.has_verb, ..Decision::default() };

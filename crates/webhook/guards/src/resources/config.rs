@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use check::Policies;
+use manifests::Policies;
 
 use crate::common::{CommonConfig, Defaults};
 use ::config::Section;

@@ -1,8 +1,8 @@
 //! Texts for users. A violation has the words that `durward check` prints for it.
 
 use admission::{Cause, Code, Denial, DenialCause, Request, Ruling, Verdict};
-use check::words;
 use cluster::cause;
+use manifests::words;
 use policy::facts::{Limit, Lookup};
 use policy::set::{Evaluation, Missing, PolicySet};
 use policy::value::ReadError;

@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use admission::{BoxFuture, Fields, Guard, OnUnknown, Request, Ruling, SettlePolicy};
-use check::Policies;
+use manifests::Policies;
 
 use crate::common::{Defaults, FailurePolicy, Remark, SYSTEM_NAMESPACE};
 use crate::kind::{Configured, GuardKind, Permission, Permissions, Requirements};

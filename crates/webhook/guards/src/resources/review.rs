@@ -34,9 +34,7 @@ pub(super) async fn review(guard: &ResourcesGuard, request: &Request<'_>, deadli
     let arena = request::arena(request);
     let known = namespace.as_ref().ok().and_then(Option::as_deref);
     let evaluation = match request::convert(request, known, &arena) {
-        Ok(converted) => {
-            set.evaluate_partly(&converted, policies.facts(), &arena, &|| Instant::now() < deadline)
-        }
+        Ok(converted) => set.evaluate(&converted, policies.facts(), &arena, &|| Instant::now() < deadline),
         // A user can create an object with more levels than are read, so it is denied also if `failurePolicy` or `onUnknown` would allow
         // it. An old object is there already, and perhaps the request makes it smaller.
         Err(unreadable) if arena.is_full() => {

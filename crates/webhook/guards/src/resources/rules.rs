@@ -10,8 +10,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ::config::{Expression, Problem};
-use check::Policies;
 use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
+use manifests::Policies;
 use policy::kinds::Kinds;
 use policy::vap::matching::{EXCLUDED, MOVED};
 use policy::vap::model::{Binding, Policy, Rule};

@@ -2,7 +2,7 @@
 
 use super::{Library, any};
 use crate::cel::operators;
-use crate::cel::outcome::{Context, Fault, Outcome, no_such_overload};
+use crate::cel::outcome::{Context, Fault, INTERNAL, Outcome, no_such_overload};
 use crate::cel::select;
 use crate::value::sum::{self, Failure};
 use crate::value::{NotANumber, Timestamp, Value, compare, equal, number};
@@ -212,7 +212,7 @@ fn contains<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
     let [element, container] = args else { return Err(no_such_overload()) };
     if let Some(entries) = container.entries() {
         if matches!(container, Value::Map(_)) {
-            select::hash(context, element)?;
+            select::hash(element)?;
         }
         let found = entries.get(element);
         if let Value::Typed(..) = container {
@@ -294,7 +294,7 @@ pub(crate) fn add<'a>(context: &Context<'a>, left: Value<'a>, right: Value<'a>) 
         }
         (left, right) if left.is_list() && right.is_list() => match sum::add(context.arena, &left, &right) {
             Some(Err(Failure::Error(text))) => context.error(text),
-            Some(Err(Failure::Internal(text))) => context.internal(&text),
+            Some(Err(Failure::Internal)) => Err(INTERNAL),
             Some(Ok(sum)) => Ok(sum),
             None => Ok(Value::concat(context.arena, left, right)),
         },

@@ -70,7 +70,7 @@ pub(super) fn check(
         .filter_map(|version| version.as_str())
         .collect();
     let was_recognized = before.is_empty() || before.iter().any(|version| REVIEWS.contains(version));
-    review_versions(reviews, was_recognized, &reviews_path, release, errors);
+    review_versions(reviews, was_recognized, &reviews_path, errors);
     unchecked
 }
 
@@ -78,13 +78,7 @@ fn conversion_of<'a>(spec: &Spec<'a>) -> Option<Value<'a>> {
     spec.value.field("conversion").filter(|conversion| matches!(conversion, Value::Object(_)))
 }
 
-fn review_versions(
-    reviews: Value<'_>,
-    must_be_recognized: bool,
-    path: &Path,
-    release: Release,
-    errors: &mut Vec<FieldError>,
-) {
+fn review_versions(reviews: Value<'_>, must_be_recognized: bool, path: &Path, errors: &mut Vec<FieldError>) {
     let names: Vec<&str> = reviews.all_elements().map(|name| name.as_str().unwrap_or_default()).collect();
     if names.is_empty() {
         return errors.push(FieldError::required(path, ""));
@@ -101,7 +95,7 @@ fn review_versions(
     if must_be_recognized && !names.iter().any(|name| REVIEWS.contains(name)) {
         let texts: Vec<Box<str>> = names.iter().map(|name| Box::from(*name)).collect();
         let detail = format!("must include at least one of {}", REVIEWS.join(", "));
-        errors.push(FieldError::invalid_texts(path, &texts, &detail, release));
+        errors.push(FieldError::invalid_list(path, &texts, &detail));
     }
 }
 

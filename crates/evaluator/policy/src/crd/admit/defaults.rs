@@ -119,7 +119,7 @@ impl Checker<'_> {
             let (pruned, _) = prune::prune(value, schema, schema.is_embedded_resource, arena);
             if !identical(pruned, value, &mut || true) {
                 let detail = "must not have unknown fields";
-                self.answer.errors.push(FieldError::invalid_value(path, value, detail, self.release));
+                self.answer.errors.push(FieldError::invalid_value(path, value, detail));
             }
         }
         match embedded::decode(value, schema, arena) {
@@ -129,7 +129,7 @@ impl Checker<'_> {
                 (self.answer.errors.len() == before).then_some(value)
             }
             Err(fields) => {
-                let error = fields.first().map(|field| field.in_default(self.release));
+                let error = fields.first().map(|field| field.in_default());
                 let below = error.map(|error| FieldError { path: path.join(&error.path), ..error });
                 self.answer.errors.extend(below);
                 None
@@ -152,7 +152,7 @@ impl Checker<'_> {
         }
         let object = arena.object(&fields);
         let why = match embedded::decode(object, around.root, arena) {
-            Err(fields) => fields.first().map(|field| field.in_default(self.release).to_string()),
+            Err(fields) => fields.first().map(|field| field.in_default().to_string()),
             Ok((object, _)) => {
                 let mut errors = Vec::new();
                 embedded::validate(object, around.root, &Path::default(), self.release, &mut errors);
@@ -161,7 +161,7 @@ impl Checker<'_> {
         };
         let Some(why) = why else { return true };
         let detail = format!("must result in valid metadata: {why}");
-        self.answer.errors.push(FieldError::invalid_value(path, value, &detail, self.release));
+        self.answer.errors.push(FieldError::invalid_value(path, value, &detail));
         false
     }
 

@@ -6,7 +6,6 @@
 use std::collections::HashSet;
 
 use crate::field::{FieldError, Path};
-use crate::release::Release;
 use crate::schema::{Schema, Type};
 use crate::value::Value;
 
@@ -82,7 +81,6 @@ pub(crate) fn check(
     within: &Within,
     strictness: Strictness,
     path: &Path,
-    release: Release,
     errors: &mut Vec<FieldError>,
 ) {
     types(schema, strictness, path, errors);
@@ -101,8 +99,8 @@ pub(crate) fn check(
         errors.push(FieldError::invalid_json(&path, "false", "must be true or undefined"));
     }
     map_type(schema, path, errors);
-    list_type(schema, strictness, path, release, errors);
-    map_list(schema, path, release, errors);
+    list_type(schema, strictness, path, errors);
+    map_list(schema, path, errors);
     if strictness.map_keys {
         elements(schema, path, errors);
     }
@@ -165,13 +163,7 @@ fn map_type(schema: &Schema, path: &Path, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn list_type(
-    schema: &Schema,
-    strictness: Strictness,
-    path: &Path,
-    release: Release,
-    errors: &mut Vec<FieldError>,
-) {
+fn list_type(schema: &Schema, strictness: Strictness, path: &Path, errors: &mut Vec<FieldError>) {
     let Some(list_type) = schema.list_type.as_deref() else { return };
     if schema.kind != Some(Type::Array) {
         typed(schema, &Type::Array, LIST_TYPE, path, errors);
@@ -184,7 +176,7 @@ fn list_type(
         // The API server prints the list type in both errors.
         let value = items.list_type.as_deref().map_or(Value::Null, Value::String);
         let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
-        errors.push(FieldError::invalid_value(&path, value, detail, release));
+        errors.push(FieldError::invalid_value(&path, value, detail));
     }
     let supported = ["atomic", "set", "map"];
     if !supported.contains(&list_type) {
@@ -202,7 +194,7 @@ pub(super) fn is_atomic(items: &Schema) -> bool {
 }
 
 /// Checks the keys of a list of type `map`.
-fn map_list(schema: &Schema, path: &Path, release: Release, errors: &mut Vec<FieldError>) {
+fn map_list(schema: &Schema, path: &Path, errors: &mut Vec<FieldError>) {
     let keys = schema.map_keys.as_slice();
     let is_map = schema.list_type.as_deref() == Some("map");
     if !keys.is_empty() && !is_map {
@@ -237,7 +229,7 @@ fn map_list(schema: &Schema, path: &Path, release: Release, errors: &mut Vec<Fie
     let mut reported = HashSet::new();
     let mut invalid = |detail: &'static str, errors: &mut Vec<FieldError>| {
         if reported.insert(detail) {
-            errors.push(FieldError::invalid_texts(&path.child(MAP_KEYS), keys, detail, release));
+            errors.push(FieldError::invalid_list(&path.child(MAP_KEYS), keys, detail));
         }
     };
     let mut seen = HashSet::new();

@@ -364,8 +364,7 @@ pub(super) fn stored_versions(
     let path = Path::new("status").child("storedVersions");
     if stored.is_empty() {
         let detail = "must have at least one stored version";
-        let none = if release.prints_values_as_json() { "null" } else { "[]string(nil)" };
-        errors.push(FieldError::invalid_json(&path, none, detail));
+        errors.push(FieldError::invalid_json(&path, "null", detail));
         return;
     }
     let texts: Vec<Box<str>> = stored.iter().map(|name| Box::from(*name)).collect();
@@ -375,7 +374,7 @@ pub(super) fn stored_versions(
         let name = text(*version, "name");
         if left.remove(name).is_none() && is_storage(*version) {
             let detail = format!("must have the storage version {name}");
-            errors.push(FieldError::invalid_texts(&path, &texts, &detail, release));
+            errors.push(FieldError::invalid_list(&path, &texts, &detail));
         }
     }
     for (name, index) in left {

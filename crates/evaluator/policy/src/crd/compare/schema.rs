@@ -484,7 +484,7 @@ fn first_error<'a>(value: Value<'a>, schema: &Schema, arena: &'a Arena) -> Optio
     let release = Release::for_stored(NEWEST);
     let path = Path::default();
     let mut found = validate::default(value, schema, &path, release);
-    let mut errors = list_types::validate(value, schema, &path, release);
+    let mut errors = list_types::validate(value, schema, &path);
     errors.append(&mut found.errors);
     errors.append(&mut found.undecided);
     match embedded::decode(value, schema, arena) {

@@ -166,7 +166,7 @@ impl<'o> Admission<'o> {
     fn keywords(&mut self, schema: &Schema, within: &keywords::Within, path: &Path) -> bool {
         let Options { release, strictness, .. } = self.options;
         let before = self.errors.len();
-        keywords::check(schema, within, strictness, path, release, &mut self.errors);
+        keywords::check(schema, within, strictness, path, &mut self.errors);
         for (index, rule) in schema.rules.iter().enumerate() {
             let path = path.child("x-kubernetes-validations").index(index);
             written(rule, schema, &path, release, &mut self.errors);

@@ -280,7 +280,7 @@ impl<'a> Run<'a> {
         let arena = self.context.arena;
         let Err(Fault::Error(text)) = self.context.unwrapped(old) else { return arena.store(old) };
         let rewraps = self.release.selection_rewraps();
-        let start = if rewraps { "unsupported conversion to ref.Val: (*errors.errorString)" } else { "" };
+        let start = if rewraps { "unsupported conversion to ref.Val: " } else { "" };
         let text = format!("{start}{text}");
         arena.store(Value::Opaque(arena.store(Opaque::Failed(arena.text(&text)))))
     }
@@ -406,11 +406,11 @@ impl<'a> Run<'a> {
             Some("FieldValueForbidden") => FieldError::forbidden(path, detail),
             Some("FieldValueRequired") => FieldError::required(path, detail),
             Some("FieldValueDuplicate") => match value {
-                Some(value) => FieldError::duplicate_value(path, value, self.release),
+                Some(value) => FieldError::duplicate_value(path, value),
                 None => FieldError::without_value(path, ErrorKind::Duplicate, ""),
             },
             _ => match value {
-                Some(value) => FieldError::invalid_value(path, value, detail, self.release),
+                Some(value) => FieldError::invalid_value(path, value, detail),
                 None => FieldError::without_value(path, ErrorKind::Invalid, detail),
             },
         }

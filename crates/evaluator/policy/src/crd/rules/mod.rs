@@ -36,7 +36,7 @@ use crate::release::Release;
 use crate::schema::declare::{declare, shape};
 use crate::schema::{Rule, Schema};
 use crate::value::Shape;
-use crate::value::format::{go_json, quote};
+use crate::value::format::go_json;
 
 const BOOL: Accepted = &[Type::Bool];
 const STRING: Accepted = &[Type::String];
@@ -291,7 +291,7 @@ impl Compiler {
         match program {
             Ok(program) => Some(program),
             Err(error) => {
-                let shown = shown_rule(rule, self.release);
+                let shown = shown_rule(rule);
                 let places = error.places();
                 self.errors
                     .push(FieldError { places, ..FieldError::invalid_json(path, &shown, &text(&error)) });
@@ -310,31 +310,16 @@ fn child_type(of: Option<&Type>) -> Option<Type> {
     }
 }
 
-/// A rule in an error, as Go prints its type.
-fn shown_rule(rule: &Rule, release: Release) -> String {
+/// A rule in an error, as JSON. API servers before 1.34 print it in the syntax of Go.
+fn shown_rule(rule: &Rule) -> String {
     let text = |text: &str| go_json(crate::value::Value::String(text));
-    let reason = rule.reason.as_deref();
-    if release.prints_values_as_json() {
-        return format!(
-            r#"{{"Rule":{},"Message":{},"MessageExpression":{},"Reason":{},"FieldPath":{},"OptionalOldSelf":{}}}"#,
-            text(&rule.rule),
-            text(&rule.message),
-            text(&rule.message_expression),
-            reason.map_or_else(|| "null".to_owned(), text),
-            text(&rule.field_path),
-            rule.optional_old_self.map_or_else(|| "null".to_owned(), |value| value.to_string()),
-        );
-    }
-    // Go prints the address of a reason or boolean.
-    let address =
-        |is_present: bool, of: &str| format!("(*{of})({})", if is_present { "0xc000000000" } else { "nil" });
     format!(
-        "apiextensions.ValidationRule{{Rule:{}, Message:{}, MessageExpression:{}, Reason:{}, FieldPath:{}, OptionalOldSelf:{}}}",
-        quote(&rule.rule),
-        quote(&rule.message),
-        quote(&rule.message_expression),
-        address(reason.is_some(), "apiextensions.FieldValueErrorReason"),
-        quote(&rule.field_path),
-        address(rule.optional_old_self.is_some(), "bool"),
+        r#"{{"Rule":{},"Message":{},"MessageExpression":{},"Reason":{},"FieldPath":{},"OptionalOldSelf":{}}}"#,
+        text(&rule.rule),
+        text(&rule.message),
+        text(&rule.message_expression),
+        rule.reason.as_deref().map_or_else(|| "null".to_owned(), text),
+        text(&rule.field_path),
+        rule.optional_old_self.map_or_else(|| "null".to_owned(), |value| value.to_string()),
     )
 }

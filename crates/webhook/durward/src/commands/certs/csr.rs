@@ -9,9 +9,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ca::SigningRequest;
 use config::Problem;
-use console::documents::yaml_stream;
 use console::exit::{Exit, Outcome};
 use console::output;
+use console::yaml;
 use serde_json::json;
 
 use super::new::{NameArgs, write_all};
@@ -68,7 +68,7 @@ pub(crate) fn csr(args: &Args) -> Outcome {
             "expirationSeconds": args.days * 86_400,
         },
     });
-    let text = yaml_stream(&[object])?;
+    let text = yaml::stream(&[object])?;
     write_all(&args.out, &[("tls.key", request.key.as_bytes(), 0o600)], args.force)?;
     output::data(&text)?;
     let (name, certificate) = (&args.request, args.out.join("tls.crt"));

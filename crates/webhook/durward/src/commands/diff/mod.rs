@@ -8,17 +8,17 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use check::KubeVersion;
-use check::manifests::{self, Manifest};
 use config::Problem;
 use console::exit::{Exit, Outcome};
 use console::output::{self, Format};
+use manifests::objects::{self, Object};
 use policy::crd::admit::{Admission, Refusal, admit};
 use policy::crd::compare::{Change, Class, Definition, compare};
 use policy::crd::convert::{OLD_VERSION, convert};
 use policy::crd::replay::{Effect, Replay};
 use policy::field::{FieldError, Path};
 use policy::normalize::{normalize, with_empty};
-use policy::value::{Arena, MAX_BYTES, Value, read_json};
+use policy::value::{Arena, MAX_BYTES, Value};
 
 use report::{ComparedCrd, PlacedChange, Replayed, Report, Verdict};
 
@@ -65,7 +65,7 @@ pub(crate) fn run(command: &Command) -> Outcome {
     let mut problems = Vec::new();
     let old = crds(&args.old, &mut problems);
     let new = crds(&args.new, &mut problems);
-    let (objects, unread) = manifests::read(&args.objects);
+    let (objects, unread) = objects::of_paths(&args.objects);
     problems.extend(unread);
     if !problems.is_empty() {
         return Err(problems.into());
@@ -84,7 +84,7 @@ pub(crate) fn run(command: &Command) -> Outcome {
     }
     let others = run.used.iter().filter(|used| !**used).count();
     if run.problems.is_empty() && !objects.is_empty() && others == objects.len() {
-        let kinds: Vec<&str> = old.iter().filter_map(Manifest::name).collect();
+        let kinds: Vec<&str> = old.iter().filter_map(Object::given_name).collect();
         let problem = Problem::new(format!("--objects has no object of {}", kinds.join(", ")));
         run.problems.push(problem.next("name files with objects of the CRD"));
     }
@@ -101,20 +101,22 @@ pub(crate) fn run(command: &Command) -> Outcome {
 }
 
 /// Reads the CRDs of a path. Other objects are ignored, since they can be in the same directory.
-fn crds(path: &PathBuf, problems: &mut Vec<Problem>) -> Vec<Manifest> {
-    let (all, unread) = manifests::read(std::slice::from_ref(path));
+fn crds(path: &PathBuf, problems: &mut Vec<Problem>) -> Vec<Object> {
+    let (all, unread) = objects::of_paths(std::slice::from_ref(path));
     let is_read = unread.is_empty();
     problems.extend(unread);
     let mut names = BTreeSet::new();
     let mut crds = Vec::new();
     for manifest in all.into_iter().filter(|manifest| manifest.is(GROUP, KIND)) {
-        let Some(name) = manifest.name().map(str::to_owned) else {
-            problems.push(manifest.problem(&Path::new("metadata"), "the CRD has no name"));
+        let Some(name) = manifest.given_name().map(str::to_owned) else {
+            problems.push(manifest.problem(&Path::new("metadata"), "the CRD has no name").into_problem());
             continue;
         };
         if !names.insert(name) {
             let path = Path::new("metadata").child("name");
-            problems.push(manifest.problem(&path, "the CRD is there twice").next("remove one of them"));
+            problems.push(
+                manifest.problem(&path, "the CRD is there twice").into_problem().next("remove one of them"),
+            );
             continue;
         }
         crds.push(manifest);
@@ -127,16 +129,16 @@ fn crds(path: &PathBuf, problems: &mut Vec<Problem>) -> Vec<Manifest> {
 }
 
 /// Pairs CRDs by name. A single one on both sides is paired with any name, since the name can be the change.
-fn pairs<'m>(old: &'m [Manifest], new: &'m [Manifest]) -> Vec<(&'m Manifest, Option<&'m Manifest>)> {
+fn pairs<'m>(old: &'m [Object], new: &'m [Object]) -> Vec<(&'m Object, Option<&'m Object>)> {
     if let ([old], [new]) = (old, new) {
         return vec![(old, Some(new))];
     }
-    let named = |name| new.iter().find(|manifest| manifest.name() == name);
-    old.iter().map(|manifest| (manifest, named(manifest.name()))).collect()
+    let named = |name| new.iter().find(|manifest| manifest.given_name() == name);
+    old.iter().map(|manifest| (manifest, named(manifest.given_name()))).collect()
 }
 
 /// The result for a CRD that the new files do not have.
-fn removed(old: &Manifest, args: &Args) -> ComparedCrd {
+fn removed(old: &Object, args: &Args) -> ComparedCrd {
     let change = Change {
         class: Class::CrdRemoved,
         version: String::new(),
@@ -148,15 +150,15 @@ fn removed(old: &Manifest, args: &Args) -> ComparedCrd {
             console::input::shown(&args.new)
         ),
     };
-    let place = old.place(&change.path);
-    let name = old.name().unwrap_or_default().to_owned();
+    let place = old.place_of(&change.path);
+    let name = old.given_name().unwrap_or_default().to_owned();
     ComparedCrd { name, changes: vec![PlacedChange::new(&change, place)], objects: Vec::new() }
 }
 
 /// State of a run.
 struct Run<'m> {
     server: u8,
-    objects: &'m [Manifest],
+    objects: &'m [Object],
     /// Whether an object belongs to a CRD.
     used: Vec<bool>,
     problems: Vec<Problem>,
@@ -164,44 +166,45 @@ struct Run<'m> {
 
 impl Run<'_> {
     /// Compares two CRDs, unless one of them can't be used.
-    fn compare(&mut self, old: &Manifest, new: &Manifest) -> Option<ComparedCrd> {
+    fn compare(&mut self, old: &Object, new: &Object) -> Option<ComparedCrd> {
         let arena = Arena::new();
         let before = self.definition(old, true, &arena);
         let after = self.definition(new, false, &arena);
         let (before, after) = (before?, after?);
         let open = self.admitted(new, &before, &after, &arena)?;
         let changes = [open, compare(&before, &after)].concat();
-        let paths: Vec<&Path> = changes.iter().map(|change| &change.path).collect();
-        let places = new.places(&paths);
-        let changes =
-            changes.iter().zip(places).map(|(change, place)| PlacedChange::new(change, place)).collect();
+        let placed = |change: &Change| PlacedChange::new(change, new.place_of(&change.path));
+        let changes = changes.iter().map(placed).collect();
         let replay = Replay { old: &before.crd, new: &after.crd, server: self.server };
         let objects = self.replay(&replay);
-        Some(ComparedCrd { name: old.name().unwrap_or_default().to_owned(), changes, objects })
+        Some(ComparedCrd { name: old.given_name().unwrap_or_default().to_owned(), changes, objects })
     }
 
     /// Reads a CRD. The old one can be of v1beta1: it is converted, so it keeps what it kept.
     fn definition<'a>(
         &mut self,
-        manifest: &Manifest,
+        manifest: &Object,
         is_old: bool,
         arena: &'a Arena,
     ) -> Option<Definition<'a>> {
-        let value = read_json(arena.text(manifest.json()), arena).unwrap_or_default();
-        let value = match manifest.api_version() {
+        let value = manifest.value(arena);
+        let value = match manifest.api_version.as_str() {
             VERSION => value,
             OLD_VERSION if is_old => self.converted(manifest, value, arena)?,
             OLD_VERSION => {
-                let problem = manifest.problem(
-                    &Path::new("apiVersion"),
-                    format!("no API server since 1.22 accepts {OLD_VERSION}"),
-                );
+                let problem = manifest
+                    .problem(
+                        &Path::new("apiVersion"),
+                        format!("no API server since 1.22 accepts {OLD_VERSION}"),
+                    )
+                    .into_problem();
                 self.problems.push(problem.next("convert the CRD to v1: durward convert crd FILE"));
                 return None;
             }
             other => {
-                let problem =
-                    manifest.problem(&Path::new("apiVersion"), format!("{other} is not a version of CRDs"));
+                let problem = manifest
+                    .problem(&Path::new("apiVersion"), format!("{other} is not a version of CRDs"))
+                    .into_problem();
                 self.problems.push(problem.next(format!("use {VERSION}")));
                 return None;
             }
@@ -220,15 +223,10 @@ impl Run<'_> {
         }
     }
 
-    fn converted<'a>(
-        &mut self,
-        manifest: &Manifest,
-        value: Value<'a>,
-        arena: &'a Arena,
-    ) -> Option<Value<'a>> {
+    fn converted<'a>(&mut self, manifest: &Object, value: Value<'a>, arena: &'a Arena) -> Option<Value<'a>> {
         match convert(value, &[], arena) {
             Ok(converted) => {
-                let name = manifest.name().unwrap_or_default();
+                let name = manifest.given_name().unwrap_or_default();
                 output::note(output::foreign(&format!(
                     "note: {name} of {OLD_VERSION} is compared as durward convert crd prints it"
                 )));
@@ -236,7 +234,7 @@ impl Run<'_> {
             }
             Err(errors) => {
                 let problem = |error: &FieldError| {
-                    let problem = manifest.problem(&error.path, error.body.clone());
+                    let problem = manifest.problem(&error.path, error.body.clone()).into_problem();
                     problem.why("v1 can't express this schema, so it can't be compared")
                 };
                 self.problems.extend(errors.iter().map(problem));
@@ -249,7 +247,7 @@ impl Run<'_> {
     /// CRD has too are not caused by the change.
     fn admitted<'a>(
         &mut self,
-        manifest: &Manifest,
+        manifest: &Object,
         before: &Definition<'a>,
         after: &Definition<'a>,
         arena: &'a Arena,
@@ -280,7 +278,8 @@ impl Run<'_> {
             if known_errors.contains(&error.to_string()) {
                 continue;
             }
-            let problem = manifest.problem(place, format!("the API server refuses the CRD: {error}"));
+            let problem =
+                manifest.problem(place, format!("the API server refuses the CRD: {error}")).into_problem();
             let next = if hint.is_empty() { "fix the CRD, then compare it" } else { hint };
             self.problems.push(problem.next(next));
             is_accepted = false;
@@ -296,15 +295,15 @@ impl Run<'_> {
         is_accepted.then(|| open.collect())
     }
 
-    fn too_large(&mut self, manifest: &Manifest) {
+    fn too_large(&mut self, manifest: &Object) {
         let text = format!("the CRD needs more than {} MiB of memory", MAX_BYTES >> 20);
-        self.problems.push(manifest.problem(&Path::default(), text));
+        self.problems.push(manifest.problem(&Path::default(), text).into_problem());
     }
 
     /// Marks the objects of a removed CRD, which are not written again.
-    fn use_objects(&mut self, crd: &Manifest) {
+    fn use_objects(&mut self, crd: &Object) {
         let arena = Arena::new();
-        let value = read_json(arena.text(crd.json()), &arena).unwrap_or_default();
+        let value = crd.value(&arena);
         let spec = value.field("spec").unwrap_or_default();
         let text = |of: Value<'_>, name: &str| {
             of.field(name).and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
@@ -315,8 +314,10 @@ impl Run<'_> {
         }
     }
 
-    fn report(&mut self, manifest: &Manifest, errors: &[FieldError]) {
-        self.problems.extend(errors.iter().map(|error| manifest.problem(&error.path, error.body.clone())));
+    fn report(&mut self, manifest: &Object, errors: &[FieldError]) {
+        self.problems.extend(
+            errors.iter().map(|error| manifest.problem(&error.path, error.body.clone()).into_problem()),
+        );
     }
 
     /// Writes the objects of a CRD again.
@@ -337,22 +338,22 @@ impl Run<'_> {
 }
 
 /// Writes an object again. Problems are those of an object that can't exist under the old CRD.
-fn replay_one(replay: &Replay<'_>, manifest: &Manifest) -> Result<Replayed, Vec<Problem>> {
-    let Some(name) = manifest.name() else {
-        let problem = manifest.problem(&Path::new("metadata"), "an existing object has a name");
+fn replay_one(replay: &Replay<'_>, manifest: &Object) -> Result<Replayed, Vec<Problem>> {
+    let Some(name) = manifest.given_name() else {
+        let problem =
+            manifest.problem(&Path::new("metadata"), "an existing object has a name").into_problem();
         return Err(vec![problem.next("set metadata.name")]);
     };
     let version = replay.old.version(manifest.version()).filter(|version| version.served || version.storage);
     let Some(version) = version else {
         let names: Vec<&str> = replay.old.versions.iter().map(|version| version.name.as_str()).collect();
-        let problem = manifest.problem(
-            &Path::new("apiVersion"),
-            format!("the old CRD does not serve {}", manifest.api_version()),
-        );
+        let problem = manifest
+            .problem(&Path::new("apiVersion"), format!("the old CRD does not serve {}", manifest.api_version))
+            .into_problem();
         return Err(vec![problem.next(format!("its versions: {}", names.join(", ")))]);
     };
     let arena = Arena::new();
-    let value = read_json(arena.text(manifest.json()), &arena).unwrap_or_default();
+    let value = manifest.value(&arena);
     let end = Instant::now() + MAX_TIME;
     let effect = replay.run(version, value, &arena, &|| Instant::now() < end);
     let effect = match effect {
@@ -365,15 +366,15 @@ fn replay_one(replay: &Replay<'_>, manifest: &Manifest) -> Result<Replayed, Vec<
         Err(errors) => {
             return Err(errors
                 .iter()
-                .map(|error| manifest.problem(&error.path, error.body.clone()))
+                .map(|error| manifest.problem(&error.path, error.body.clone()).into_problem())
                 .collect());
         }
     };
     let mut replayed = Replayed {
-        position: manifest.place(&Path::default()).into(),
-        api_version: manifest.api_version().to_owned(),
-        kind: manifest.kind().to_owned(),
-        namespace: manifest.namespace().to_owned(),
+        position: manifest.position(),
+        api_version: manifest.api_version.clone(),
+        kind: manifest.kind.clone(),
+        namespace: manifest.namespace.clone(),
         name: name.to_owned(),
         verdict: Verdict::Unaffected,
         served: true,

@@ -30,14 +30,6 @@ pub(super) struct ComparedCrd {
     pub(super) objects: Vec<Replayed>,
 }
 
-/// A place in an input file.
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct Position {
-    file: String,
-    line: usize,
-    column: usize,
-}
-
 /// A change, and its place in the new CRD.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -55,7 +47,7 @@ pub(super) struct PlacedChange {
     path: String,
     message: String,
     #[serde(flatten)]
-    position: Position,
+    position: Place,
 }
 
 /// The effect of the change on an object.
@@ -75,7 +67,7 @@ pub(super) enum Verdict {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Replayed {
     #[serde(flatten)]
-    pub(super) position: Position,
+    pub(super) position: Place,
     pub(super) api_version: String,
     pub(super) kind: String,
     pub(super) namespace: String,
@@ -93,12 +85,6 @@ pub(super) struct Replayed {
     pub(super) unknown: Vec<String>,
 }
 
-impl From<Place> for Position {
-    fn from(place: Place) -> Self {
-        Self { file: place.file, line: place.line, column: place.column }
-    }
-}
-
 impl PlacedChange {
     pub(super) fn new(change: &Change, place: Place) -> Self {
         Self {
@@ -109,7 +95,7 @@ impl PlacedChange {
             field: change.field.clone(),
             path: change.path.to_string(),
             message: change.detail.clone(),
-            position: place.into(),
+            position: place,
         }
     }
 }
@@ -166,10 +152,8 @@ impl Report {
     }
 }
 
-impl Position {
-    fn text(&self, style: Style) -> String {
-        style.bold(&foreign(&format!("{}:{}:{}", self.file, self.line, self.column)))
-    }
+fn place_text(place: &Place, style: Style) -> String {
+    style.bold(&foreign(&place.to_string()))
 }
 
 impl PlacedChange {
@@ -183,7 +167,7 @@ impl PlacedChange {
             self.stored_as.as_ref().map(|stored| format!(" (stored as {stored})")).unwrap_or_default();
         let class = if self.breaks { style.red(self.class) } else { style.yellow("could not compare") };
         let subject = foreign(&format!("{subject}{stored}"));
-        format!("{}: {subject}: {class}: {}", self.position.text(style), foreign(&self.message))
+        format!("{}: {subject}: {class}: {}", place_text(&self.position, style), foreign(&self.message))
     }
 }
 
@@ -193,7 +177,8 @@ impl Replayed {
             "" => self.name.clone(),
             namespace => format!("{namespace}/{}", self.name),
         };
-        let start = format!("{}: {}", self.position.text(style), foreign(&format!("{} {name}", self.kind)));
+        let start =
+            format!("{}: {}", place_text(&self.position, style), foreign(&format!("{} {name}", self.kind)));
         let mut line =
             |verdict: String, text: &str| lines.push(format!("{start}: {verdict}{}", foreign(text)));
         if !self.served {

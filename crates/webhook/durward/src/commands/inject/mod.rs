@@ -10,13 +10,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::documents::Documents;
 use admission::{Answer, Cause, decode};
 use cluster::{Clients, Reader, cause};
 use config::Problem;
-use console::documents::{Documents, yaml_stream};
 use console::exit::{Exit, Outcome, Stop};
 use console::input::{self, shown};
 use console::output::{self, Style};
+use console::yaml;
 use guards::WebhookType;
 use serde_json::{Value, json};
 use similar::algorithms::{Capture, Compact, Replace, myers};
@@ -262,7 +263,7 @@ fn differences(
     let mut out = String::new();
     for (index, ((old, _), new)) in before.iter().zip(after).enumerate() {
         let Some(new) = new else { continue };
-        let (old, new) = (yaml_stream(&[old])?, yaml_stream(&[new])?);
+        let (old, new) = (yaml::stream(&[old])?, yaml::stream(&[new])?);
         let name = format!("{name}#{}", index + 1);
         out.push_str(&unified_diff(&name, &old, &new));
     }

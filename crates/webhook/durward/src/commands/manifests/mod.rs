@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use ca::pem::{self, Pem};
 use clap::ValueEnum;
 use config::Problem;
-use console::documents::yaml_stream;
 use console::exit::{Exit, Outcome, Stop};
 use console::input;
 use console::output;
+use console::yaml;
 
 use crate::certificates::{CertificateFacts, days_until, now, server_name, signs};
 use crate::clients::runtime;
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             "# For the cluster in which Durward runs: kubectl apply -f -\n"
         })?;
     }
-    output::data(&yaml_stream(&objects)?)?;
+    output::data(&yaml::stream(&objects)?)?;
     Ok(Exit::Done)
 }
 

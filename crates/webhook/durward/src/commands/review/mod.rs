@@ -10,8 +10,8 @@ mod selection;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::documents::Documents;
 use config::Problem;
-use console::documents::Documents;
 use console::exit::{Exit, Outcome};
 use console::input::{self, shown};
 use console::output;

@@ -1,7 +1,7 @@
 //! Formats an answer as text.
 
-use console::documents::yaml_stream;
 use console::output::{self, Style};
+use console::yaml;
 
 use super::answer::Answered;
 
@@ -46,7 +46,7 @@ pub(super) fn text(one: &Answered, shown: Shown, style: Style) -> String {
         lines.extend(one.patch.iter().map(|operation| format!("    {}", serde_json::json!(operation))));
     }
     if shown.object
-        && let Some(yaml) = one.patched_object.as_ref().and_then(|object| yaml_stream(&[object]).ok())
+        && let Some(yaml) = one.patched_object.as_ref().and_then(|object| yaml::stream(&[object]).ok())
     {
         lines.push("  object after the patch:".to_owned());
         lines.extend(yaml.lines().map(|line| format!("    {line}")));

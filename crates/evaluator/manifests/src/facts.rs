@@ -10,25 +10,22 @@ use policy::normalize::Normalized;
 use policy::value::{Arena, read_json, write_json};
 use policy::vap::model::ParamKind;
 
-use crate::args::FieldValidation;
-use crate::cases::case::Case;
+use crate::LoadProblem;
+use crate::decode::{NAME_LABEL, as_stored, with_name_label};
 use crate::files::Use;
-use crate::grants::Grants;
+use crate::load::FieldValidation;
 use crate::objects::Object;
 use crate::parallel;
-use crate::report::LoadProblem;
-use crate::stored::{NAME_LABEL, as_stored, with_name_label};
 
 /// The facts of a run.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Store {
+pub struct Store {
     /// Namespaces as JSON.
     namespaces: HashMap<String, String>,
     /// Objects that can be parameters: by group and kind, namespace, then name.
     params: HashMap<(String, String), BTreeMap<String, BTreeMap<String, Param>>>,
     /// Whether there are no other parameters.
     has_all_params: bool,
-    grants: Option<Grants>,
     /// Minor version of the API server.
     minor: u8,
 }
@@ -41,25 +38,27 @@ struct Param {
 }
 
 /// The input of a [`Store`] besides its objects.
-pub(crate) struct Sources<'s> {
-    pub(crate) kinds: &'s Kinds,
+pub struct Sources<'s> {
+    /// The kinds of objects.
+    pub kinds: &'s Kinds,
     /// The kinds of parameters.
-    pub(crate) param_kinds: &'s [ParamKind],
+    pub param_kinds: &'s [ParamKind],
     /// Namespace of objects that name none.
-    pub(crate) namespace: &'s str,
-    pub(crate) minor: u8,
-    pub(crate) field_validation: FieldValidation,
+    pub namespace: &'s str,
+    /// Minor version of the API server.
+    pub minor: u8,
+    /// The treatment of unknown fields.
+    pub field_validation: FieldValidation,
 }
 
 impl Store {
     /// Creates a store of objects, and reports those that can't be used as facts.
-    pub(crate) fn new<'o>(
+    pub fn new<'o>(
         objects: impl Iterator<Item = &'o Object>,
         sources: &Sources<'_>,
-        grants: Option<Grants>,
         problems: &mut Vec<LoadProblem>,
     ) -> Self {
-        let mut store = Self { grants, minor: sources.minor, ..Self::default() };
+        let mut store = Self { minor: sources.minor, ..Self::default() };
         let mut arena = Arena::new();
         let mut seen: HashMap<(&str, &str, String, &str), &Object> = HashMap::new();
         for object in objects {
@@ -98,12 +97,12 @@ impl Store {
             if is_namespace {
                 let json = match decoded {
                     Ok(value) => write_json(with_name_label(value, &object.name, &arena)),
-                    Err(_) => object.json.clone(),
+                    Err(_) => write_json(object.value(&arena)),
                 };
                 store.namespaces.insert(object.name.clone(), json);
             }
             if is_param {
-                let json = decoded.map_or_else(|_| object.json.clone(), write_json);
+                let json = decoded.map_or_else(|_| write_json(object.value(&arena)), write_json);
                 let param = Param { api_version: object.api_version.clone(), json };
                 let of_kind =
                     store.params.entry((object.group().to_owned(), object.kind.clone())).or_default();
@@ -114,51 +113,39 @@ impl Store {
         store
     }
 
-    /// Returns the facts of a case, in which those of the case replace those of the run. `namespace` is that of its object.
-    pub(crate) fn for_case(
-        &self,
-        case: &Case,
+    /// Replaces the labels of a namespace.
+    pub fn set_labels(&mut self, namespace: &str, labels: &BTreeMap<String, String>) {
+        let mut labels = labels.clone();
+        labels.insert(NAME_LABEL.to_owned(), namespace.to_owned());
+        let object = serde_json::json!({"metadata": {"name": namespace, "labels": labels}});
+        self.namespaces.insert(namespace.to_owned(), object.to_string());
+    }
+
+    /// Replaces all parameters. `namespace` is that of objects that name none.
+    pub fn set_params(
+        &mut self,
+        params: &[Object],
         kinds: &Kinds,
         namespace: &str,
         field_validation: FieldValidation,
-    ) -> Result<Self, Box<LoadProblem>> {
-        let mut store = self.clone();
-        if let Some(labels) = &case.namespace_labels {
-            let mut labels = labels.clone();
-            labels.insert(NAME_LABEL.to_owned(), namespace.to_owned());
-            let object = serde_json::json!({"metadata": {"name": namespace, "labels": labels}});
-            store.namespaces.insert(namespace.to_owned(), object.to_string());
-        }
-        if let Some(params) = &case.params {
-            let params: Vec<Object> =
-                params.iter().map(|object| Object { used: Use::Fact, ..object.clone() }).collect();
-            let kind = |object: &Object| ParamKind {
-                api_version: object.api_version.clone(),
-                kind: object.kind.clone(),
-            };
-            let param_kinds: Vec<ParamKind> = params.iter().map(kind).collect();
-            let sources =
-                Sources { kinds, param_kinds: &param_kinds, namespace, minor: self.minor, field_validation };
-            let mut problems = Vec::new();
-            store.params = Self::new(params.iter(), &sources, None, &mut problems).params;
-            if let Some(problem) = problems.into_iter().next() {
-                return Err(Box::new(problem));
-            }
-            store.has_all_params = true;
-        }
-        if case.grants.is_some() {
-            store.grants.clone_from(&case.grants);
-        }
-        Ok(store)
+    ) -> Result<(), Box<LoadProblem>> {
+        let params: Vec<Object> =
+            params.iter().map(|object| Object { used: Use::Fact, ..object.clone() }).collect();
+        let kind = |object: &Object| ParamKind {
+            api_version: object.api_version.clone(),
+            kind: object.kind.clone(),
+        };
+        let param_kinds: Vec<ParamKind> = params.iter().map(kind).collect();
+        let sources =
+            Sources { kinds, param_kinds: &param_kinds, namespace, minor: self.minor, field_validation };
+        let mut problems = Vec::new();
+        self.params = Self::new(params.iter(), &sources, &mut problems).params;
+        self.has_all_params = true;
+        problems.into_iter().next().map_or(Ok(()), |problem| Err(Box::new(problem)))
     }
 
     /// Returns the namespaces that contain a parameter of a kind. An empty namespace stands for any, as does an absent name.
-    pub(crate) fn namespaces_of_params(
-        &self,
-        kind: &ParamKind,
-        namespace: &str,
-        name: Option<&str>,
-    ) -> Vec<String> {
+    pub fn namespaces_of_params(&self, kind: &ParamKind, namespace: &str, name: Option<&str>) -> Vec<String> {
         let (group, _) = group_version(&kind.api_version);
         let of_kind = self.params.get(&(group.to_owned(), kind.kind.clone()));
         let found = of_kind.into_iter().flatten().filter(|(own, params)| {
@@ -169,19 +156,12 @@ impl Store {
     }
 
     /// Returns whether there are no other parameters than those of the store.
-    pub(crate) fn has_all_params(&self) -> bool {
+    pub fn has_all_params(&self) -> bool {
         self.has_all_params
     }
 
-    /// Returns the facts for requests of a user, who has the grants of the service account of this name.
-    #[must_use]
-    pub(crate) fn for_user(mut self, user: Option<&str>) -> Self {
-        self.grants = self.grants.map(|grants| grants.for_user(user));
-        self
-    }
-
     /// Adds the answer to a lookup. Returns whether there is one.
-    pub(crate) fn answer(&self, lookup: &Lookup, kinds: &Kinds, facts: &mut Facts) -> bool {
+    pub fn answer(&self, lookup: &Lookup, kinds: &Kinds, facts: &mut Facts) -> bool {
         match lookup {
             Lookup::Namespace(name) => match self.namespaces.get(name) {
                 Some(json) => facts.namespaces.insert(name.clone(), Some(json.clone())).is_none(),
@@ -195,11 +175,11 @@ impl Store {
                 Some(params) => facts.params.insert(query.clone(), params).is_none(),
                 None => false,
             },
-            Lookup::Check(check) => match &self.grants {
-                Some(grants) => facts.decisions.insert(check.clone(), grants.decide(check)).is_none(),
-                None => false,
-            },
-            Lookup::User | Lookup::OldObject | Lookup::Limit(_) | Lookup::Conversion { .. } => false,
+            Lookup::Check(_)
+            | Lookup::User
+            | Lookup::OldObject
+            | Lookup::Limit(_)
+            | Lookup::Conversion { .. } => false,
         }
     }
 
@@ -233,7 +213,7 @@ impl Store {
 }
 
 /// Returns the problems of the objects before the change. The cluster can't have stored them in this form.
-pub(crate) fn old_problems(
+pub fn old_problems(
     objects: &[Object],
     old_kinds: &Kinds,
     field_validation: FieldValidation,
@@ -272,7 +252,7 @@ fn unknown_field(object: &Object, field: &Path) -> LoadProblem {
 }
 
 /// Returns group and version; the core group is empty.
-pub(crate) fn group_version(api_version: &str) -> (&str, &str) {
+pub fn group_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
 }
 

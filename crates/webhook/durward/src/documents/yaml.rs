@@ -1,12 +1,4 @@
-//! YAML as kubectl writes it.
-//!
-//! kubectl reads YAML 1.1 (`sigs.k8s.io/yaml`), where a plain `yes`, `on` or `0644` is not a string. The writer therefore quotes
-//! every string that a YAML 1.1 or 1.2 reader could take for another type.
-
-use config::Problem;
-use policy::document::read;
-use policy::value::Arena;
-use serde::Serialize;
+//! The documents of a YAML text, by its lines.
 
 /// Splits a text into its documents at the `---` lines, so that an unchanged document keeps its text. A document that holds only
 /// comments is joined with the next one. Returns `None` if lines alone don't show the boundaries.
@@ -43,27 +35,10 @@ pub(super) fn has_comment(text: &str) -> bool {
     text.lines().any(|line| line.trim_start().starts_with('#') || line.contains(" #"))
 }
 
-/// Writes one document that ends with a newline. If `kubectl` can't read a block scalar in it, because its text begins with a tab,
-/// all texts are quoted.
-pub(super) fn write(value: &impl Serialize) -> Result<String, Problem> {
-    let write = |prefer_block_scalars| {
-        let options = serde_saphyr::ser_options! { prefer_block_scalars: prefer_block_scalars };
-        serde_saphyr::to_string_with_options(value, options)
-            .map_err(|error| Problem::new("a value cannot be written as YAML").why(error.to_string()))
-    };
-    let text = write(true)?;
-    let begins_with_tab = |line: &str| line.trim_start_matches(' ').starts_with('\t');
-    if text.lines().any(begins_with_tab) && read(&text, &Arena::new()).is_err() {
-        return write(false);
-    }
-    Ok(text)
-}
-
 #[cfg(test)]
 mod tests {
+    use console::yaml::write;
     use serde_json::Value;
-
-    use super::*;
 
     #[test]
     fn every_string_reads_back_as_the_same_string() {
@@ -138,9 +113,9 @@ mod tests {
                 [Value::from(text), serde_json::json!({"k": [text]}), serde_json::json!({text: {"k": text}})]
             {
                 let yaml = write(&tree).unwrap();
-                let read = policy::document::read_with(&yaml, &mut super::super::Ordered);
-                let read = read.unwrap_or_else(|e| panic!("{e}\n{yaml}"));
-                let back: Vec<Value> = read.documents.into_iter().map(|(value, _)| value).collect();
+                let read = policy::document::read_stream(&yaml).unwrap_or_else(|e| panic!("{e}\n{yaml}"));
+                let back: Vec<Value> =
+                    read.documents.iter().map(|(node, _)| super::super::to_json(node)).collect();
                 assert_eq!(back, [tree], "{yaml}");
             }
         }

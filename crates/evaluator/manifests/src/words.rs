@@ -16,7 +16,7 @@ pub fn denied(is_error: bool) -> &'static str {
 }
 
 /// Returns the names of a policy and a binding. Many bindings have the name of their policy.
-pub(crate) fn source(policy: &str, binding: &str) -> String {
+pub fn source(policy: &str, binding: &str) -> String {
     if binding.is_empty() || binding == policy {
         format!("policy \"{policy}\"")
     } else {

@@ -2,14 +2,15 @@
 
 use policy::field::Path;
 
+use config::Place;
+
 use crate::objects::Object;
-use crate::report::Position;
 
 /// Returns the place of a position in an expression. For a text with escapes it is near it.
-pub(crate) fn position(object: &Object, path: &Path, (line, column): (usize, usize)) -> Position {
+pub fn position(object: &Object, path: &Path, (line, column): (usize, usize)) -> Place {
     let text = object.source.text.as_str();
-    let (key, value) = (object.origin.place(text, path), object.origin.value_place(text, path));
-    let at = |line: usize, column: usize| Position { file: object.source.name.clone(), line, column };
+    let (key, value) = (object.document.place(path), object.document.value_place(path));
+    let at = |line: usize, column: usize| Place { file: object.source.name.clone(), line, column };
     let lines: Vec<&str> = text.lines().skip(key.line.saturating_sub(1)).collect();
     let key_line = lines.first().copied().unwrap_or_default();
     // The value of a block begins in the line after its indicator.
@@ -31,7 +32,7 @@ fn indent(line: &str) -> usize {
 }
 
 /// Returns the place of a column in a folded text, whose lines are joined by spaces.
-fn folded(lines: &[&str], start: usize, column: usize, at: impl Fn(usize, usize) -> Position) -> Position {
+fn folded(lines: &[&str], start: usize, column: usize, at: impl Fn(usize, usize) -> Place) -> Place {
     let mut rest = column;
     for (index, line) in lines.iter().enumerate().skip(1) {
         let content = line.trim();

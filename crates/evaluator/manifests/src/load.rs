@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use clap::ValueEnum;
 use policy::crd::Crd;
 use policy::field::{Path, Step};
 use policy::kinds::Kinds;
@@ -11,41 +12,71 @@ use policy::set::{Builder, LoadError, PolicySet, Recognized};
 use policy::value::{Arena, Value, read_json};
 use policy::vap::model::ParamKind;
 
-use crate::args::{FieldValidation, Unbound};
-use crate::custom;
+use crate::LoadProblem;
 use crate::expression;
 use crate::facts::{self, Sources, Store, group_version};
 use crate::files::Use;
-use crate::grants::Grants;
+use crate::kind::{is_crd, unknown_kind, unserved, unserved_kind};
 use crate::objects::{ADMISSION, Object};
-use crate::report::LoadProblem;
-use crate::subjects::{unknown_kind, unserved, unserved_kind};
+
+/// Treatment of fields that a kind does not have, as in requests to the API server. `kubectl` asks for `strict`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum FieldValidation {
+    /// Deny the object
+    #[default]
+    Strict,
+    /// Warn
+    Warn,
+    /// Drop them
+    Ignore,
+}
+
+/// Treatment of policies without a binding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Unbound {
+    /// Report them
+    #[default]
+    Error,
+    /// Ignore them, as the API server does
+    Skip,
+    /// Evaluate them as if a binding denied violations everywhere
+    Deny,
+}
 
 /// Policies and facts of a run.
-pub(crate) struct Loaded {
+pub struct Loaded {
     /// The policies, unless one of them is refused.
-    pub(crate) set: Option<PolicySet>,
-    pub(crate) kinds: Kinds,
+    pub set: Option<PolicySet>,
+    /// Kinds of Kubernetes, and those of CRDs.
+    pub kinds: Kinds,
     /// Kinds of the state before the change.
-    pub(crate) old_kinds: Kinds,
-    pub(crate) store: Store,
-    pub(crate) policies: usize,
-    pub(crate) bindings: usize,
-    pub(crate) problems: Vec<LoadProblem>,
-    pub(crate) notes: Vec<String>,
+    pub old_kinds: Kinds,
+    /// Facts.
+    pub store: Store,
+    /// Number of policies.
+    pub policies: usize,
+    /// Number of bindings.
+    pub bindings: usize,
+    /// Objects that can't be used.
+    pub problems: Vec<LoadProblem>,
+    /// Remarks.
+    pub notes: Vec<String>,
 }
 
 /// Choices of the command line.
-pub(crate) struct Options {
-    pub(crate) minor: u8,
-    pub(crate) namespace: String,
-    pub(crate) unbound: Unbound,
-    pub(crate) grants: Option<Grants>,
-    pub(crate) field_validation: FieldValidation,
+pub struct Options {
+    /// Minor version of the API server.
+    pub minor: u8,
+    /// Namespace of objects that name none.
+    pub namespace: String,
+    /// The treatment of policies without a binding.
+    pub unbound: Unbound,
+    /// The treatment of unknown fields.
+    pub field_validation: FieldValidation,
 }
 
 /// Loads policies and facts. `built_in` are the kinds without those of CRDs.
-pub(crate) fn load(objects: &[Object], built_in: Kinds, options: Options) -> Loaded {
+pub fn load(objects: &[Object], built_in: Kinds, options: Options) -> Loaded {
     let mut problems = Vec::new();
     let mut notes = BTreeSet::new();
     let (kinds, old_kinds) = kinds(objects, built_in, &mut problems, &mut notes);
@@ -70,7 +101,7 @@ pub(crate) fn load(objects: &[Object], built_in: Kinds, options: Options) -> Loa
         field_validation: options.field_validation,
     };
     let facts = objects.iter().filter(|object| object.used != Use::Old);
-    let store = Store::new(facts, &sources, options.grants, &mut problems);
+    let store = Store::new(facts, &sources, &mut problems);
     problems.extend(facts::old_problems(objects, &old_kinds, options.field_validation));
     let set = set.filter(|_| problems.is_empty());
     let (policies, bindings) = (found.policies.len(), found.bindings);
@@ -87,7 +118,7 @@ fn kinds(
     notes: &mut BTreeSet<String>,
 ) -> (Kinds, Kinds) {
     let (old, new): (Vec<_>, Vec<_>) =
-        objects.iter().filter(|object| custom::is_crd(object)).partition(|object| object.used == Use::Old);
+        objects.iter().filter(|object| is_crd(object)).partition(|object| object.used == Use::Old);
     let kinds = with_crds(built_in, &new, problems, notes);
     let old_kinds = with_crds(kinds.clone(), &old, problems, notes);
     (kinds, old_kinds)
@@ -102,7 +133,7 @@ fn with_crds(
 ) -> Kinds {
     let mut arena = Arena::new();
     for object in crds {
-        let value = read_json(&object.json, &arena).unwrap_or_default();
+        let value = object.value(&arena);
         match Crd::read(value) {
             Ok(crd) => {
                 if crd.is_v1beta1 {
@@ -146,7 +177,7 @@ impl Found {
         let (mut bound, mut names) = (BTreeSet::new(), BTreeSet::new());
         let mut arena = Arena::new();
         for (index, object) in objects.iter().enumerate() {
-            let Ok(value) = read_json(&object.json, &arena) else { continue };
+            let value = object.value(&arena);
             decode(object, value, options, kinds, problems, notes);
             let spec = value.field("spec").unwrap_or_default();
             let text = |field: &str| spec.field(field).and_then(|value| value.as_str()).unwrap_or_default();
@@ -301,8 +332,7 @@ fn accepted_from(object: &Object, error: &LoadError, minor: u8) -> Option<u8> {
     let mut arena = Arena::new();
     for newer in minor.saturating_add(1)..=NEWEST {
         let mut builder = Builder::new(Release::for_new(newer));
-        let value = read_json(&object.json, &arena).ok()?;
-        builder.add("", value);
+        builder.add("", object.value(&arena));
         let refused = match builder.finish() {
             Ok(_) => false,
             Err(errors) => errors.iter().any(|other| other.error.path == error.error.path),

@@ -14,7 +14,7 @@ const FEW: usize = 8;
 const STEP: usize = 64;
 
 /// Maps items. Each thread has a state of its own; `task` names the work in the progress line.
-pub(crate) fn map<I: Sync, S, O: Send>(
+pub fn map<I: Sync, S, O: Send>(
     items: &[I],
     task: &str,
     state: impl Fn() -> S + Sync,

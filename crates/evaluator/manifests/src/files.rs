@@ -14,7 +14,7 @@ const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
 /// The use of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Use {
+pub enum Use {
     /// Its objects are checked, and used as facts.
     Check,
     /// Its objects are facts.
@@ -27,14 +27,16 @@ pub(crate) enum Use {
 
 /// An input file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct File {
-    pub(crate) path: PathBuf,
-    pub(crate) used: Use,
+pub struct File {
+    /// Its path, or `-`.
+    pub path: PathBuf,
+    /// Its use.
+    pub used: Use,
 }
 
 /// Returns all files of the paths, each once for each use, and the problems of paths that can't be read. Patterns leave out files
 /// in the directories to check only: without a policy or an old object, a violation would not be found.
-pub(crate) fn find(paths: &[(&[PathBuf], Use)], ignored: &[Glob]) -> (Vec<File>, Vec<Problem>) {
+pub fn find(paths: &[(&[PathBuf], Use)], ignored: &[Glob]) -> (Vec<File>, Vec<Problem>) {
     let (mut files, mut problems) = (BTreeSet::new(), Vec::new());
     let mut has_ignored = false;
     for (paths, used) in paths {

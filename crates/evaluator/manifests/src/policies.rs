@@ -15,11 +15,10 @@ use policy::set::PolicySet;
 use policy::vap::model::Binding;
 use sha2::{Digest as _, Sha256};
 
-use crate::args::{FieldValidation, KubeVersion, Unbound};
 use crate::files::{self, File, Use};
-use crate::load::{Loaded, Options, load};
+use crate::load::{FieldValidation, Loaded, Options, Unbound, load};
 use crate::objects::{self, ADMISSION, Object};
-use crate::report::{LoadProblem, Position};
+use crate::{DEFAULT_MINOR, LoadProblem};
 
 /// Largest file. An API server accepts a request of 3 MiB.
 const MAX_FILE: u64 = 3 << 20;
@@ -103,13 +102,12 @@ struct Read {
 fn read(paths: &[PathBuf]) -> Result<Read, Vec<Problem>> {
     let (files, unread) = find(paths);
     let objects = objects::read(&files);
-    let mut problems: Vec<LoadProblem> = unread.into_iter().map(objects::unplaced).collect();
+    let mut problems: Vec<LoadProblem> = unread.into_iter().map(LoadProblem::unplaced).collect();
     problems.extend(objects.problems);
     let options = Options {
-        minor: KubeVersion::default().0,
+        minor: DEFAULT_MINOR,
         namespace: NAMESPACE.to_owned(),
         unbound: Unbound::Skip,
-        grants: None,
         field_validation: FieldValidation::Strict,
     };
     let mut loaded = load(&objects.all, Kinds::new(), options);
@@ -128,8 +126,7 @@ fn read(paths: &[PathBuf]) -> Result<Read, Vec<Problem>> {
     let mut places = HashMap::new();
     for (policy, bindings) in set.policies() {
         let Some(source) = object(POLICY, &policy.name) else { continue };
-        let Position { file, line, column } = source.position();
-        places.insert(policy.name.clone(), Place { file, line, column });
+        places.insert(policy.name.clone(), source.position());
         problems.extend(undecidable(&set, source));
         let Some(kind) = &policy.param_kind else { continue };
         loaded.store.answer(&Lookup::ParamKind(kind.clone()), &loaded.kinds, &mut facts);

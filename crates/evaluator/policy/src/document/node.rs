@@ -1,0 +1,183 @@
+//! A value with the places of its parts.
+
+use super::Place;
+use crate::field::{Path, Step};
+use crate::value::{Arena, Value};
+
+/// A [`Place`] in little memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mark {
+    line: u32,
+    column: u32,
+}
+
+impl From<Place> for Mark {
+    fn from(place: Place) -> Self {
+        let number = |number| u32::try_from(number).unwrap_or(u32::MAX);
+        Self { line: number(place.line), column: number(place.column) }
+    }
+}
+
+impl From<Mark> for Place {
+    fn from(mark: Mark) -> Self {
+        Self { line: mark.line as usize, column: mark.column as usize }
+    }
+}
+
+/// A value and its place.
+#[derive(Clone, Debug)]
+pub struct Node {
+    pub(super) mark: Mark,
+    /// The value.
+    pub content: Content,
+}
+
+/// The value of a [`Node`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum Content {
+    /// `null`, `~`, or nothing.
+    Null,
+    /// A boolean.
+    Bool(bool),
+    /// An integer of 64 bits with sign.
+    Int(i64),
+    /// A larger integer of 64 bits without sign, which the API server reads as a double.
+    Uint(u64),
+    /// A finite number.
+    Float(f64),
+    /// Text.
+    Text(Box<str>),
+    /// A list.
+    List(Vec<Node>),
+    /// A map in the order of the text. No key occurs twice.
+    Map(Vec<Entry>),
+}
+
+/// An entry of a map.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The key.
+    pub key: Box<str>,
+    pub(super) mark: Mark,
+    /// The value.
+    pub node: Node,
+}
+
+impl PartialEq for Node {
+    fn eq(&self, other: &Self) -> bool {
+        self.content == other.content
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key && self.node == other.node
+    }
+}
+
+/// The result of a search.
+pub(super) struct Found<'n> {
+    /// The last value on the path that exists.
+    pub(super) node: &'n Node,
+    /// The place of its key, or of the list element.
+    pub(super) field: Place,
+    /// Whether the whole path exists.
+    pub(super) is_whole: bool,
+}
+
+impl Node {
+    pub(super) fn new(place: Place, content: Content) -> Self {
+        Self { mark: place.into(), content }
+    }
+
+    /// The place of the first character.
+    pub fn place(&self) -> Place {
+        self.mark.into()
+    }
+
+    /// The value of an entry.
+    pub fn field(&self, key: &str) -> Option<&Node> {
+        self.entry(key).map(|entry| &entry.node)
+    }
+
+    fn entry(&self, key: &str) -> Option<&Entry> {
+        match &self.content {
+            Content::Map(entries) => entries.iter().find(|entry| *entry.key == *key),
+            _ => None,
+        }
+    }
+
+    /// The text, unless the value is another one.
+    pub fn as_text(&self) -> Option<&str> {
+        match &self.content {
+            Content::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The memory of the value in an arena.
+    pub fn size(&self) -> usize {
+        let own = size_of::<Value<'_>>();
+        let parts: usize = match &self.content {
+            Content::Text(text) => text.len(),
+            Content::List(items) => items.iter().map(Node::size).sum(),
+            Content::Map(entries) => {
+                entries.iter().map(|entry| size_of::<&str>() + entry.key.len() + entry.node.size()).sum()
+            }
+            _ => 0,
+        };
+        own.saturating_add(parts)
+    }
+
+    /// Levels of lists and maps.
+    pub(super) fn height(&self) -> usize {
+        match &self.content {
+            Content::List(items) => 1 + items.iter().map(Node::height).max().unwrap_or_default(),
+            Content::Map(entries) => {
+                1 + entries.iter().map(|entry| entry.node.height()).max().unwrap_or_default()
+            }
+            _ => 0,
+        }
+    }
+
+    /// Follows a path as far as it exists.
+    pub(super) fn at(&self, path: &Path) -> Found<'_> {
+        let mut found = Found { node: self, field: self.place(), is_whole: true };
+        for step in path.steps() {
+            let next = match (step, &found.node.content) {
+                (Step::Index(index), Content::List(items)) => {
+                    items.get(*index).map(|item| (item, item.place()))
+                }
+                (Step::Field(name) | Step::Key(name), _) => {
+                    found.node.entry(name).map(|entry| (&entry.node, entry.mark.into()))
+                }
+                _ => None,
+            };
+            let Some((node, field)) = next else { return Found { is_whole: false, ..found } };
+            found = Found { node, field, is_whole: true };
+        }
+        found
+    }
+
+    /// The value, in an arena.
+    pub(super) fn value<'a>(&self, arena: &'a Arena) -> Value<'a> {
+        match &self.content {
+            Content::Null => Value::Null,
+            Content::Bool(value) => Value::Bool(*value),
+            Content::Int(value) => Value::Int(*value),
+            Content::Uint(value) => Value::Double(*value as f64),
+            Content::Float(value) => Value::Double(*value),
+            Content::Text(text) => Value::String(arena.text(text)),
+            Content::List(items) => {
+                let values: Vec<Value<'a>> = items.iter().map(|item| item.value(arena)).collect();
+                Value::List(arena.slice(&values))
+            }
+            Content::Map(entries) => {
+                let mut values: Vec<(&'a str, Value<'a>)> =
+                    entries.iter().map(|entry| (arena.text(&entry.key), entry.node.value(arena))).collect();
+                values.sort_unstable_by(|left, right| left.0.cmp(right.0));
+                Value::Object(arena.slice(&values))
+            }
+        }
+    }
+}
