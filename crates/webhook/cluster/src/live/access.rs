@@ -10,6 +10,9 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError, NamedContext}
 
 use config::{Problem, nearest};
 
+/// The CA of the API server in a pod.
+const POD_CA: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
+
 /// How to find the API server.
 ///
 /// The source is the first of: the named kubeconfig; `$KUBECONFIG`; `~/.kube/config`; the service account of the
@@ -32,6 +35,18 @@ impl Access {
                 Ok((config_of(kubeconfig, self.context.as_deref(), &source).await?, source))
             }
         }
+    }
+
+    /// Returns a hash of the kubeconfig's context and its files, or of the CA of the pod's service account.
+    pub(super) fn version(&self) -> Result<u64, Problem> {
+        let Some((kubeconfig, _)) = self.kubeconfig()? else {
+            let mut hasher = DefaultHasher::new();
+            std::fs::read(POD_CA).ok().hash(&mut hasher);
+            return Ok(hasher.finish());
+        };
+        let name = self.context.as_ref().or(kubeconfig.current_context.as_ref());
+        let context = kubeconfig.contexts.iter().find(|context| Some(&context.name) == name);
+        Ok(context.map_or(0, |context| version(&kubeconfig, context)))
     }
 
     /// Returns the contexts of the kubeconfig as it is now.
@@ -110,8 +125,8 @@ pub(super) struct Contexts {
     pub(super) source: String,
 }
 
-/// Returns a hash of the cluster and the user of a context, and of the length and time of their files. The file of the token is
-/// omitted, because it is read again anyway.
+/// Returns a hash of the cluster and the user of a context, and of their files. The file of the token is omitted, because kube
+/// reads it again.
 fn version(kubeconfig: &Kubeconfig, named: &NamedContext) -> u64 {
     let mut hasher = DefaultHasher::new();
     let Some(context) = &named.context else { return 0 };
@@ -128,8 +143,7 @@ fn version(kubeconfig: &Kubeconfig, named: &NamedContext) -> u64 {
         user.and_then(|user| user.client_key.as_ref()),
     ];
     for file in files {
-        let metadata = file.and_then(|path| std::fs::metadata(path).ok());
-        metadata.map(|metadata| (metadata.len(), metadata.modified().ok())).hash(&mut hasher);
+        file.and_then(|path| std::fs::read(path).ok()).hash(&mut hasher);
     }
     hasher.finish()
 }

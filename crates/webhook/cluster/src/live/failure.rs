@@ -17,8 +17,6 @@ pub(crate) struct Failure {
     pub(crate) cause: Cause,
     /// The kind of the answer, if the API server answered with an error.
     pub(crate) kind: Option<ApiError>,
-    /// The server does not speak HTTP/2, and the request was not sent.
-    pub(crate) is_only_http1: bool,
     /// The body is longer than its limit, and begins like an answer.
     pub(crate) is_too_long: bool,
     /// Other answers use the memory for answers.
@@ -34,7 +32,7 @@ impl Failure {
 
     pub(crate) fn new(code: &'static str, text: impl Into<String>) -> Self {
         let cause = Cause::new(code, text);
-        Self { cause, kind: None, is_only_http1: false, is_too_long: false, lacks_memory: false }
+        Self { cause, kind: None, is_too_long: false, lacks_memory: false }
     }
 }
 
@@ -74,6 +72,23 @@ impl Status {
     }
 }
 
+impl From<&kube::core::Status> for Status {
+    fn from(status: &kube::core::Status) -> Self {
+        let details = status.details.as_ref().map(|details| Details {
+            name: details.name.clone(),
+            group: details.group.clone(),
+            kind: details.kind.clone(),
+        });
+        Self {
+            kind: "Status".to_owned(),
+            reason: status.reason.clone(),
+            message: status.message.clone(),
+            code: Some(status.code),
+            details,
+        }
+    }
+}
+
 /// Whether a 404 is about the path and not about an object. API servers answer so for a group or version that is not served: in
 /// plain text (`http.NotFound`) or as a Status without a name.
 pub(crate) fn is_not_served(status: StatusCode, body: &[u8]) -> bool {
@@ -94,8 +109,24 @@ pub(crate) fn not_served(who: &str, resource: &Resource) -> Failure {
 
 /// Returns the cause of an answer other than 200.
 pub(crate) fn refusal(status: StatusCode, body: &[u8], verb: &str, resource: &Resource) -> Failure {
-    let parsed = Status::of(body);
-    let number = status.as_u16();
+    refused(&Status { code: Some(status.as_u16()), ..Status::of(body) }, verb, resource)
+}
+
+/// Returns the cause of an error of kube's client. `who` names the server, for users with several kubeconfigs.
+pub(crate) fn of_error(error: &kube::Error, who: &str, verb: &str, resource: &Resource) -> Failure {
+    match error {
+        kube::Error::Api(status) => refused(&Status::from(&**status), verb, resource),
+        kube::Error::SerdeError(error) => {
+            let text = format!("the answer cannot be parsed: {}", brief(&error.to_string()));
+            Failure::new(cause::GARBAGE, text)
+        }
+        error => not_sent(error, who),
+    }
+}
+
+/// Returns the cause of an error that the API server answered.
+pub(crate) fn refused(parsed: &Status, verb: &str, resource: &Resource) -> Failure {
+    let number = parsed.code.unwrap_or_default();
     let kind = ApiError::of(number, &parsed.reason);
     let (code, text) = match kind {
         ApiError::Credentials => {
@@ -115,10 +146,10 @@ pub(crate) fn refusal(status: StatusCode, body: &[u8], verb: &str, resource: &Re
         }
         ApiError::Expired => (cause::BUSY, "the requested version has expired on the API server".to_owned()),
         ApiError::Unavailable => {
-            (cause::BUSY, format!("the API server cannot answer now ({number}{})", message(&parsed)))
+            (cause::BUSY, format!("the API server cannot answer now ({number}{})", message(parsed)))
         }
         ApiError::Conflict | ApiError::Rejected => {
-            (cause::REFUSED, format!("the API server answers {number}{}", message(&parsed)))
+            (cause::REFUSED, format!("the API server answers {number}{}", message(parsed)))
         }
     };
     Failure { kind: Some(kind), ..Failure::new(code, text) }

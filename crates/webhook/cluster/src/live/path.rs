@@ -7,16 +7,10 @@ use crate::encode::encoded as encode;
 use crate::fleet::ListQuery;
 use crate::{Address, Resource};
 
-pub(super) use crate::encode::encoded;
-
 /// The initial capacity in bytes. Most paths fit, also those through Karmada's proxy.
 const CAPACITY: usize = 192;
 
-/// Returns `/api/v1/namespaces`, `/apis/apps/v1/deployments`.
-pub(super) fn collection(resource: &Resource) -> String {
-    in_namespace(resource, "")
-}
-
+/// Returns `/api/v1/namespaces`, `/apis/apps/v1/namespaces/shop/deployments`.
 fn in_namespace(resource: &Resource, namespace: &str) -> String {
     let mut path = String::with_capacity(CAPACITY);
     if resource.group.is_empty() {

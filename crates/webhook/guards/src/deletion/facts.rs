@@ -64,9 +64,9 @@ pub struct Progress<'p> {
     pub of: usize,
 }
 
-/// Clusters that are read at once. The live client has permits for as many requests to one API server over HTTP/2 (ten
-/// connections, 96 each). Therefore clusters that do not answer, with one request each, cannot take all permits.
-const MAX_CONCURRENT: usize = 960;
+/// Clusters that are read at once. The live client has permits for 400 requests. Therefore clusters that do not answer, with one request
+/// each, cannot take all permits.
+const MAX_CONCURRENT: usize = 360;
 
 /// The part of the time of a review that a member has: a third. A member that does not answer then leaves time for another
 /// attempt, and for members whose turn comes after it.
