@@ -207,9 +207,11 @@ async fn does_not_retry_missing_capacity_in_a_snapshot() {
     let config = config(KARMADA);
     let reader = FactsReader { clients: &clients, config: &config, progress: &|_| {} };
     let start = tokio::time::Instant::now();
-    let facts = reader.read(&fixture::namespace("shop"), start + Duration::from_secs(10), false).await;
+    let target = fixture::namespace("shop");
+    let case = Case::new(&config, &target, fixture::now());
+    let facts = reader.read(&case, start + Duration::from_secs(10), true).await;
     let m1 = facts.clusters.last().unwrap();
-    assert!(m1.member.cluster.name() == "m1" && m1.findings.is_overloaded(), "{:?}", m1.findings);
+    assert!(m1.member.cluster.name() == "m1" && m1.is_overloaded(), "{m1:?}");
     assert_eq!(start.elapsed(), Duration::ZERO);
 }
 
