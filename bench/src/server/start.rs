@@ -12,8 +12,8 @@ use crate::servers::{Folder, Guards, Server, binary};
 
 /// Limit of the time.
 const READY: f64 = 0.060;
-/// Limit of the binary's size: 20 MB.
-const SIZE: f64 = 20e6;
+/// Limit of the binary's size: 30 MB.
+const SIZE: f64 = 30e6;
 
 pub(super) fn measure(folder: &Folder, report: &mut Report) -> Result<()> {
     let [mut durward, mut go] = [const { Samples::NONE }; 2];

@@ -115,8 +115,7 @@ impl FleetClient {
             Some(Err(cause)) => cause,
             None => Cause::new(cause::TOO_LONG, format!("{of}'s answer was too long to be read in time")),
         };
-        // `with_secret` is rarely called. It is boxed, because its future would enlarge the future of every request.
-        Err(short(Box::pin(self.with_secret(of, cause, deadline)).await))
+        Err(short(self.with_secret(of, cause, deadline).await))
     }
 
     async fn fetch(
