@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError, NamedContext};
 
-use config::{Problem, nearest};
+use config::{Problem, nearest, with_sources};
 
 /// The CA of the API server in a pod.
 const POD_CA: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
@@ -203,18 +203,4 @@ fn proxy_of(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String> {
     let cluster =
         kubeconfig.clusters.iter().find(|cluster| cluster.name == context.cluster)?.cluster.as_ref()?;
     cluster.proxy_url.clone().filter(|url| !url.is_empty())
-}
-
-/// Returns the text of an error and its sources, without repetition: many errors contain the text of their source.
-pub(super) fn with_sources(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        let inner_text = inner.to_string();
-        if !text.contains(&inner_text) {
-            text = format!("{text}: {inner_text}");
-        }
-        source = inner.source();
-    }
-    text
 }

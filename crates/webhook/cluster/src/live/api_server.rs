@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::header::{ACCEPT, HeaderValue};
+use hyper::{Request, Response, StatusCode};
 use kube::Client;
 use kube::client::Body;
-use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
 
@@ -132,30 +131,11 @@ impl ApiServer {
         limit: usize,
         memory: ReservedBytes,
     ) -> Result<(StatusCode, Bytes), Failure> {
-        let request = request(Method::GET, path, accept, Body::empty())?;
-        self.read(self.send(client, request).await?, limit, memory).await
-    }
-
-    /// Creates an object, or replaces the version that it names. A dry run stores nothing.
-    pub(crate) async fn write(
-        &self,
-        address: Address<'_>,
-        is_new: bool,
-        object: &Value,
-        is_dry_run: bool,
-    ) -> Result<(StatusCode, Bytes), Failure> {
-        let (method, path) =
-            if is_new { (Method::POST, path::parent(address)) } else { (Method::PUT, path::object(address)) };
-        let path = path.ok_or_else(|| Failure::new(cause::REFUSED, "no object can have this name"))?;
-        let path = if is_dry_run { format!("{path}?dryRun=All") } else { path };
-        let mut request = request(method, &path, WHOLE, Body::from(object.to_string().into_bytes()))?;
-        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(WHOLE));
-        let response = self.send(&self.connections().own, request).await?;
-        self.read(response, OBJECT_LIMIT, self.bodies.memory()).await.map_err(Failure::into_garbage)
-    }
-
-    async fn send(&self, client: &SharedClient, request: Request<Body>) -> Result<Response<Body>, Failure> {
-        client.send(request).await.map_err(|error| not_sent(&error, &self.name()))
+        let request = Request::get(path).header(ACCEPT, HeaderValue::from_static(accept)).body(Body::empty());
+        let request = request
+            .map_err(|error| Failure::new(cause::REFUSED, format!("it cannot be asked for: {error}")))?;
+        let response = client.send(request).await.map_err(|error| not_sent(&error, &self.name()))?;
+        self.read(response, limit, memory).await
     }
 
     async fn read(
@@ -176,13 +156,6 @@ impl ApiServer {
             })?;
         Ok((status, body))
     }
-}
-
-fn request(method: Method, path: &str, accept: &'static str, body: Body) -> Result<Request<Body>, Failure> {
-    let what = if method == Method::GET { "asked for" } else { "sent" };
-    let request = Request::builder().method(method).uri(path);
-    let request = request.header(ACCEPT, HeaderValue::from_static(accept)).body(body);
-    request.map_err(|error| Failure::new(cause::REFUSED, format!("it cannot be {what}: {error}")))
 }
 
 /// A [`ListQuery`] that owns its parts, for a parser on another thread.

@@ -23,10 +23,10 @@ use tokio::sync::{OnceCell, watch};
 use tokio::time::{sleep, timeout};
 use tower::{BoxError, ServiceBuilder, service_fn};
 
-use super::access::{Access, with_sources};
+use super::access::Access;
 use super::expiry::{CredentialKind, Expiry};
 use super::failure::SERVER;
-use config::Problem;
+use config::{Problem, with_sources};
 
 /// Clients for the member clusters behind one API server.
 pub(super) const MEMBER_CLIENTS: usize = 4;

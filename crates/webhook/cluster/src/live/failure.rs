@@ -8,8 +8,8 @@ use admission::text::excerpt;
 use hyper::StatusCode;
 use serde::Deserialize;
 
-use super::access::with_sources;
 use crate::{Address, ApiError, Resource, cause};
+use config::with_sources;
 
 /// A failed request. The text of the cause is the end of a sentence: `no connection: refused`.
 #[derive(Debug)]
@@ -115,6 +115,13 @@ pub(crate) fn refusal(status: StatusCode, body: &[u8], verb: &str, resource: &Re
 /// Returns the cause of an error of kube's client. `who` names the server, for users with several kubeconfigs.
 pub(crate) fn of_error(error: &kube::Error, who: &str, verb: &str, resource: &Resource) -> Failure {
     match error {
+        // About an object, and not about its resource.
+        kube::Error::Api(status)
+            if status.is_not_found() && status.details.as_ref().is_some_and(|of| !of.name.is_empty()) =>
+        {
+            let failure = Failure::new(cause::REFUSED, brief(&status.message));
+            Failure { kind: Some(ApiError::NotFound), ..failure }
+        }
         kube::Error::Api(status) => refused(&Status::from(&**status), verb, resource),
         kube::Error::SerdeError(error) => {
             let text = format!("the answer cannot be parsed: {}", brief(&error.to_string()));
@@ -146,17 +153,18 @@ pub(crate) fn refused(parsed: &Status, verb: &str, resource: &Resource) -> Failu
         }
         ApiError::Expired => (cause::BUSY, "the requested version has expired on the API server".to_owned()),
         ApiError::Unavailable => {
-            (cause::BUSY, format!("the API server cannot answer now ({number}{})", message(parsed)))
+            (cause::BUSY, format!("the API server cannot answer now ({number}{})", message(&parsed.message)))
         }
         ApiError::Conflict | ApiError::Rejected => {
-            (cause::REFUSED, format!("the API server answers {number}{}", message(parsed)))
+            (cause::REFUSED, format!("the API server answers {number}{}", message(&parsed.message)))
         }
     };
     Failure { kind: Some(kind), ..Failure::new(code, text) }
 }
 
-pub(crate) fn message(status: &Status) -> String {
-    if status.message.is_empty() { String::new() } else { format!(": {}", brief(&status.message)) }
+/// Returns the message of a `Status` as the end of a sentence.
+pub(crate) fn message(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!(": {}", brief(text)) }
 }
 
 /// Returns an error and its sources, from the outermost to the innermost.

@@ -18,6 +18,7 @@ mod namespaces;
 mod path;
 mod probes;
 mod recent_map;
+mod request;
 mod single_flight;
 mod writer;
 
@@ -48,6 +49,7 @@ pub(crate) use api_server::ApiServer;
 pub(crate) use etcd::Members;
 pub use expiry::{CredentialKind, Expiry};
 pub(crate) use failure::{Failure, brief, short};
+pub use request::{Fault, Written, request, write};
 pub use writer::LiveWriter;
 
 /// A control plane.

@@ -72,10 +72,9 @@ pub(crate) fn problem(expiry: &Expiry, now: i64) -> Option<Problem> {
         return None;
     }
     let (server, next) = match kind {
-        Kind::ApiServerClient => (
-            "the API server",
-            "replace the kubeconfig; Durward reads it again within a minute",
-        ),
+        Kind::ApiServerClient => {
+            ("the API server", "replace the kubeconfig; Durward reads it again within a minute")
+        }
         Kind::MemberClient => {
             ("a member cluster", "replace the kubeconfig of the member cluster; Durward reads it again")
         }

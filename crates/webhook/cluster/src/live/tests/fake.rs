@@ -51,7 +51,9 @@ pub(in crate::live) fn live() -> (Live, Fake) {
         async move {
             let (answer, answered) = oneshot::channel();
             let accept = request.headers().get(ACCEPT).map_or("", |value| value.to_str().unwrap()).to_owned();
+            // kube's requests have an empty parameter.
             let path = request.uri().path_and_query().unwrap().to_string();
+            let path = path.replace("?&", "?").trim_end_matches('?').to_owned();
             sender.send(Asked { path, accept, answer }).map_err(|_| "gone")?;
             answered.await.unwrap_or_else(|_| Err("connection reset".into()))
         }

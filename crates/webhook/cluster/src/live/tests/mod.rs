@@ -22,7 +22,7 @@ use crate::{Address, MetadataResult, Reader as _, Resource};
 use fake::{Fake, Stream, list, live, settled};
 
 /// The List and the watch of kube's watcher.
-const LIST: &str = "/api/v1/namespaces?&limit=500";
+const LIST: &str = "/api/v1/namespaces?limit=500";
 
 /// The address of most gets.
 fn shop() -> Address<'static> {
@@ -47,7 +47,7 @@ fn team(answer: MetadataResult) -> Option<String> {
 /// The path of a watch from `version` on.
 fn from(version: u64) -> String {
     format!(
-        "/api/v1/namespaces?&watch=true&timeoutSeconds=290&allowWatchBookmarks=true&resourceVersion={version}"
+        "/api/v1/namespaces?watch=true&timeoutSeconds=290&allowWatchBookmarks=true&resourceVersion={version}"
     )
 }
 

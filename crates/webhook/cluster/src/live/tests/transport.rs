@@ -110,7 +110,7 @@ async fn serve(stream: TcpStream, acceptor: TlsAcceptor, seen: UnboundedSender<S
         let header =
             |name: &str| request.headers().get(name).map_or("", |value| value.to_str().unwrap()).to_owned();
         let (authorization, impersonated) = (header(AUTHORIZATION.as_str()), header("impersonate-user"));
-        let path = request.uri().path_and_query().unwrap().to_string();
+        let path = request.uri().path_and_query().unwrap().to_string().replace("?&", "?");
         let (response, is_silent) = (answer(&path), path.contains("/silent"));
         if path.contains("/last/") {
             last.notify_one();
