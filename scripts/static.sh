@@ -9,9 +9,6 @@ cargo fetch --quiet --locked --target "$target"
 
 # With --target, the flags apply to neither build scripts nor procedural macros, which can't be static.
 flags=(-C target-feature=+crt-static)
-# Addresses that the loader adjusts take 1 MB less, and equal functions and texts are stored once, which saves 0.2 MB. On other architectures,
-# the linker of Debian 12 has neither option.
-if [[ $target == x86_64-* ]]; then flags+=(-C link-arg=-Wl,-z,pack-relative-relocs -C link-arg=-Wl,--icf=all,-O2); fi
 # Panic messages name source files. These flags replace the directories of this machine in them.
 flags+=(--remap-path-prefix "$PWD=durward")
 cargo=${CARGO_HOME:-$HOME/.cargo}
@@ -25,8 +22,6 @@ CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f'; echo "${flags[*]}") \
 
 for program in durward durward-node; do
   file=target/$target/dist/$program
-  # Cargo ignores `strip` of the profile for a package with an opt-level of its own.
-  strip --strip-all "$file"
   for path in "$PWD/crates" "$PWD/target" "$cargo/registry"; do
     if grep --quiet --text --fixed-strings "$path" "$file"; then echo "static: $file contains the path $path" >&2; exit 1; fi
   done

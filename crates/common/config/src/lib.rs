@@ -21,7 +21,7 @@ pub use header::read_header;
 /// Label selectors as kube has them.
 pub use kube_core::{Expression, Selector, SelectorExt};
 pub use node::{Node, Value, parse};
-pub use problem::{Place, Problem, nearest};
+pub use problem::{Place, Problem, nearest, with_sources};
 pub use section::{Section, read};
 pub use selector::{Labels, all_of};
 pub use shape::{Key, Shape};

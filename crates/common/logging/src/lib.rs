@@ -1,7 +1,4 @@
 //! Logs to standard error as JSON or text.
-//!
-//! Generic functions of `tracing-subscriber` are compiled in the crate that calls them. The binaries are optimized for size, and a log
-//! line compiled there takes twice the CPU time. This crate is optimized for speed.
 
 use std::io;
 

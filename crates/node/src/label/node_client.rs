@@ -7,14 +7,13 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use cluster::ApiError;
-use hyper::Request;
-use hyper::header::{ACCEPT, CONTENT_TYPE};
+use config::with_sources;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use kube::{Api, Client, Config};
 use lxcfs::{NODE_ANNOTATION, READY_LABEL};
-use serde::de::IgnoredAny;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
@@ -27,6 +26,9 @@ const RENEW_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Timeout of one request. The API server allows itself a minute, which is too long for the label.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The field manager of label and annotation.
+const FIELD_MANAGER: &str = "durward-lxcfs-node";
 
 /// Pauses after failures; each doubles the one before.
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
@@ -67,17 +69,6 @@ impl Access {
     }
 }
 
-/// Joins the messages of an error and of its sources.
-fn with_sources(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        text = format!("{text}: {inner}");
-        source = inner.source();
-    }
-    text
-}
-
 /// The desired state of the Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NodeState {
@@ -107,46 +98,41 @@ impl NodeClient {
         let label = state.filter(|state| state.is_ready).map(|_| "true");
         let annotation = state.map(|state| state.report.to_text(now));
         let patch = json!({"metadata": {"labels": {READY_LABEL: label}, "annotations": {NODE_ANNOTATION: annotation}}});
-        let request = Request::patch(format!("/api/v1/nodes/{}?fieldManager=durward-lxcfs-node", self.name))
-            .header(ACCEPT, "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json")
-            .header(CONTENT_TYPE, "application/merge-patch+json")
-            .body(patch.to_string().into_bytes())
-            .map_err(|error| error.to_string())?;
-        let answer = timeout(REQUEST_TIMEOUT, self.send(request)).await;
+        let answer = timeout(REQUEST_TIMEOUT, self.send(&Patch::Merge(patch))).await;
         answer.map_err(|_| format!("no response in {} s", REQUEST_TIMEOUT.as_secs()))?
     }
 
-    async fn send(&mut self, request: Request<Vec<u8>>) -> Result<(), String> {
+    async fn send(&mut self, patch: &Patch<Value>) -> Result<(), String> {
         let client = match &self.client {
             Some(client) => client.clone(),
             None => self.client.insert(self.access.connect().await?).clone(),
         };
-        let answer = client.request::<IgnoredAny>(request).await;
-        let kind = match &answer {
-            Err(kube::Error::Api(status)) => Some(ApiError::of(status.code, &status.reason)),
+        let api: Api<Node> = Api::all(client);
+        let parameters =
+            PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let answer = api.patch_metadata(&self.name, &parameters, patch).await;
+        let code = match &answer {
+            Err(kube::Error::Api(status)) => Some(status.code),
             _ => None,
         };
-        if answer.is_err() && matches!(kind, None | Some(ApiError::Credentials)) {
+        if answer.is_err() && matches!(code, None | Some(401)) {
             // The CA or the token can have changed. The next write reads the files again.
             self.client = None;
         }
-        self.is_missing = kind == Some(ApiError::NotFound);
+        self.is_missing = code == Some(404);
         answer.map(drop).map_err(|error| self.describe(&error))
     }
 
     fn describe(&self, error: &kube::Error) -> String {
         let kube::Error::Api(status) = error else { return with_sources(error) };
-        let name = &self.name;
-        match ApiError::of(status.code, &status.reason) {
-            ApiError::NotFound => format!("node {name:?} does not exist: --node must be spec.nodeName"),
-            ApiError::Forbidden => format!(
-                "{}: the service account needs permission to patch nodes (deploy/lxcfs/rbac.yaml), or set nodeAffinity: none",
-                status.message
+        let (name, message) = (&self.name, &status.message);
+        match status.code {
+            404 => format!("node {name:?} does not exist: --node must be spec.nodeName"),
+            403 => format!(
+                "{message}: the service account needs permission to patch nodes (deploy/lxcfs/rbac.yaml), or set nodeAffinity: none"
             ),
-            ApiError::Credentials => {
-                format!("the API server does not accept the credentials (401): {}", status.message)
-            }
-            _ => format!("the API server returned {}: {}", status.code, status.message),
+            401 => format!("the API server does not accept the credentials (401): {message}"),
+            code => format!("the API server returned {code}: {message}"),
         }
     }
 }
@@ -220,10 +206,9 @@ pub(super) async fn run_writer(
 #[cfg(test)]
 mod tests {
     use http_body_util::{BodyExt as _, Full};
-    use hyper::Response;
     use hyper::body::Bytes;
+    use hyper::{Request, Response};
     use kube::client::Body;
-    use serde_json::Value;
     use std::sync::{Arc, Mutex};
 
     use super::*;
@@ -327,7 +312,7 @@ mod tests {
             settled().await;
             let requests = held.lock().unwrap().requests.clone();
             assert!(
-                requests.iter().all(|one| one == "PATCH /api/v1/nodes/n1?fieldManager=durward-lxcfs-node")
+                requests.iter().all(|one| one == "PATCH /api/v1/nodes/n1?&fieldManager=durward-lxcfs-node")
             );
             drop(sender);
             assert!(writer.await.unwrap());

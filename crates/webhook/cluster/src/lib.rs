@@ -22,7 +22,6 @@ mod clients;
 mod encode;
 mod gateway;
 mod metadata;
-mod objects;
 mod offline;
 mod pages;
 mod resource;
@@ -52,9 +51,8 @@ pub type MetadataResult = Result<Option<Arc<Metadata>>, Cause>;
 /// Every method answers by its deadline, with a cause if there is no other answer. Callers need no timeout of their own: the
 /// deadline of a review leaves time to decide and to answer. Dropping a future cancels its request. Methods that an implementation does not override report Unknown.
 pub trait Reader: Send + Sync {
-    /// Reads the metadata of one object of the local cluster. A watched object may come from the cache while the cache is
-    /// fresh. An object that the cache does not hold is requested, because it may be younger than the last watch event. The
-    /// cache has Durward's annotations only.
+    /// Reads the metadata of one object of the local cluster. A namespace can come from a cache, which has Durward's annotations only. A
+    /// namespace that the cache does not have is requested, because it may be younger than the last watch event.
     ///
     /// `Ok(None)` is certain: the API server answered that this object does not exist.
     fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, MetadataResult>;
@@ -104,14 +102,14 @@ pub trait EtcdClient: Send + Sync {
     ) -> BoxFuture<'a, EtcdResult>;
 }
 
-/// Whether one watched resource is in the cache. `/readyz` has a line for each.
+/// Whether a watched resource is in the cache. `/readyz` has a line for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Readiness {
-    /// The resource: `namespaces`, `deployments.apps`.
+    /// The resource: `namespaces`.
     pub name: String,
     /// Whether the resource has been listed once. It stays true when the API server becomes unreachable: every replica
     /// depends on the same API server, and removing all of them from service helps none.
     pub ok: bool,
-    /// The present state: `watched, 12 objects, last event 3 s ago`.
+    /// The present state: `watched, 12 objects`.
     pub reason: String,
 }

@@ -24,8 +24,10 @@ pub struct Metadata {
 /// kubectl's copy of what was last applied.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// The beginning of Durward's annotations.
-const OWN: &str = "durward.dev/";
+/// Whether an annotation is one of Durward's.
+pub(super) fn is_own_annotation(key: &str) -> bool {
+    key.starts_with("durward.dev/")
+}
 
 /// `metadata` of an object on the wire. Other fields of the object are skipped.
 #[derive(Debug, Default, Deserialize)]
@@ -80,12 +82,6 @@ impl Wire {
 
     pub(super) fn uid(&self) -> &String {
         &self.uid
-    }
-
-    /// Returns the part that the cache keeps.
-    pub(super) fn kept(mut self) -> Metadata {
-        self.annotations.retain(|key, _| key.starts_with(OWN));
-        self.whole()
     }
 
     /// Returns the part that guards read of other objects.
@@ -168,7 +164,6 @@ mod tests {
             deleting: true,
         };
         assert_eq!(wire().name, "shop");
-        assert_eq!(wire().kept(), metadata(&[("durward.dev/e", "f")]));
         assert_eq!(wire().object(None).metadata, metadata(&[("c", "d"), ("durward.dev/e", "f")]));
     }
 
@@ -201,6 +196,6 @@ mod tests {
     fn null_labels_are_no_labels() {
         let wire: Wire =
             serde_json::from_str(r#"{"name":"shop","labels":null,"deletionTimestamp":null}"#).unwrap();
-        assert_eq!(wire.kept(), Metadata::default());
+        assert_eq!(wire.whole(), Metadata::default());
     }
 }

@@ -85,8 +85,8 @@ pub struct Permissions {
 pub struct Requirements {
     /// Whether reviews read the cluster, so that a Durward without one cannot serve them.
     pub reads_cluster: bool,
-    /// Resources that the cluster cache watches.
-    pub watches: Vec<Resource>,
+    /// Whether a cache of namespaces is needed.
+    pub watches_namespaces: bool,
     /// The clusters to probe every minute, besides the local one.
     pub probes: Option<Fleet>,
     /// The resources that the guard lists in each of these clusters. `doctor` tries each.

@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
-use admission::BoxFuture;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinSet;
@@ -150,13 +149,7 @@ impl Bound {
     /// 1. `/readyz` fails, and every answer has `Connection: close`.
     /// 2. The server accepts connections for `shutdown.delay` more.
     /// 3. It accepts no more connections, closes idle ones, and waits for requests in flight, at most `shutdown.timeout`.
-    // The code of an `async fn` is compiled in the crate that awaits it, and the crate `durward` is compiled for size. The code behind a
-    // boxed future is compiled here.
-    pub fn serve(self, shutdown: Shutdown) -> BoxFuture<'static, Stopped> {
-        Box::pin(self.run(shutdown))
-    }
-
-    async fn run(self, mut shutdown: Shutdown) -> Stopped {
+    pub async fn serve(self, mut shutdown: Shutdown) -> Stopped {
         let Self {
             options,
             plan,

@@ -8,7 +8,10 @@ use std::path::PathBuf;
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError, NamedContext};
 
-use config::{Problem, nearest};
+use config::{Problem, nearest, with_sources};
+
+/// The CA of the API server in a pod.
+const POD_CA: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
 
 /// How to find the API server.
 ///
@@ -32,6 +35,18 @@ impl Access {
                 Ok((config_of(kubeconfig, self.context.as_deref(), &source).await?, source))
             }
         }
+    }
+
+    /// Returns a hash of the kubeconfig's context and its files, or of the CA of the pod's service account.
+    pub(super) fn version(&self) -> Result<u64, Problem> {
+        let Some((kubeconfig, _)) = self.kubeconfig()? else {
+            let mut hasher = DefaultHasher::new();
+            std::fs::read(POD_CA).ok().hash(&mut hasher);
+            return Ok(hasher.finish());
+        };
+        let name = self.context.as_ref().or(kubeconfig.current_context.as_ref());
+        let context = kubeconfig.contexts.iter().find(|context| Some(&context.name) == name);
+        Ok(context.map_or(0, |context| version(&kubeconfig, context)))
     }
 
     /// Returns the contexts of the kubeconfig as it is now.
@@ -110,8 +125,8 @@ pub(super) struct Contexts {
     pub(super) source: String,
 }
 
-/// Returns a hash of the cluster and the user of a context, and of the length and time of their files. The file of the token is
-/// omitted, because it is read again anyway.
+/// Returns a hash of the cluster and the user of a context, and of their files. The file of the token is omitted, because kube
+/// reads it again.
 fn version(kubeconfig: &Kubeconfig, named: &NamedContext) -> u64 {
     let mut hasher = DefaultHasher::new();
     let Some(context) = &named.context else { return 0 };
@@ -128,8 +143,7 @@ fn version(kubeconfig: &Kubeconfig, named: &NamedContext) -> u64 {
         user.and_then(|user| user.client_key.as_ref()),
     ];
     for file in files {
-        let metadata = file.and_then(|path| std::fs::metadata(path).ok());
-        metadata.map(|metadata| (metadata.len(), metadata.modified().ok())).hash(&mut hasher);
+        file.and_then(|path| std::fs::read(path).ok()).hash(&mut hasher);
     }
     hasher.finish()
 }
@@ -189,18 +203,4 @@ fn proxy_of(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String> {
     let cluster =
         kubeconfig.clusters.iter().find(|cluster| cluster.name == context.cluster)?.cluster.as_ref()?;
     cluster.proxy_url.clone().filter(|url| !url.is_empty())
-}
-
-/// Returns the text of an error and its sources, without repetition: many errors contain the text of their source.
-pub(super) fn with_sources(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        let inner_text = inner.to_string();
-        if !text.contains(&inner_text) {
-            text = format!("{text}: {inner_text}");
-        }
-        source = inner.source();
-    }
-    text
 }

@@ -65,8 +65,6 @@ impl<'b> Deserialize<'b> for Whole<'b> {
 
 /// One page of a List.
 pub(crate) struct ListPage<T> {
-    /// The `resourceVersion` of the List.
-    pub(crate) version: String,
     /// The continue token, if more pages follow.
     pub(crate) next: Option<String>,
     pub(crate) items: Vec<T>,
@@ -202,7 +200,7 @@ fn list<'b, I: Item<'b>, T>(
     }
     let next = list.metadata.0.r#continue.filter(|token| !token.is_empty());
     let items = list.items.parsed.into_iter().map(keep).collect();
-    Ok(ListPage { version: list.metadata.0.resource_version, next, items })
+    Ok(ListPage { next, items })
 }
 
 /// Adds the name of the cluster whose answer is unusable.

@@ -2,25 +2,23 @@
 
 use std::sync::Arc;
 
-use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
-use hyper::{Method, Request, Response, StatusCode};
-use kube::Config;
+use hyper::header::{ACCEPT, HeaderValue};
+use hyper::{Request, Response, StatusCode};
+use kube::Client;
 use kube::client::Body;
-use serde_json::Value;
+use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
 
 use super::answer::{self, ListPage};
 use super::body::{BodyReader, Bytes};
-use super::expiry::Expiry;
-use super::failure::{Failure, SERVER, not_sent, refusal};
+use super::client::{self, Connections, SharedClient};
+use super::failure::{Failure, SERVER, not_sent};
 use super::path;
-use super::pool::{self, ConnectionPool, Permit, RequestLimiter, ResponseBody};
 use crate::fleet::{Cluster, GetQuery, ListQuery, Object, Part};
 use crate::metadata::Wire;
 use crate::{Address, MetadataResult, Resource, cause};
 use admission::Cause;
 use admission::budget::{Budget, ReservedBytes};
-use config::Problem;
 
 /// 4 MiB: no object is larger than etcd accepts in one request (1.5 MiB, at most 3 MiB by common configuration).
 pub(crate) const OBJECT_LIMIT: usize = 4 << 20;
@@ -34,59 +32,50 @@ const LOCAL_PAGE_LIMIT: usize = 32 << 20;
 /// To parse a page of the local cluster.
 const PARSE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Five minutes: a watch ends now and then, so that load spreads over the API servers again.
-const WATCH_SECONDS: u32 = 300;
-
 /// Values of the header `Accept`: whole objects, the metadata of one object, the metadata of a List.
 pub(crate) const WHOLE: &str = "application/json";
 pub(crate) const ONE: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 pub(crate) const MANY: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
-/// One API server: its connections and the limit of concurrent requests. Cloning is cheap.
+/// One API server. Cloning is cheap.
 #[derive(Clone)]
 pub(crate) struct ApiServer {
-    connections: ConnectionPool,
-    /// The URL of the server, for instance `https://10.0.0.1:6443`. The path of each request is appended to it.
-    base: Arc<str>,
-    /// The name in messages: `the API server at https://10.0.0.1:6443`.
-    name: Arc<str>,
+    connections: watch::Receiver<Arc<Connections>>,
     pub(crate) bodies: BodyReader,
-    pub(crate) limiter: Arc<RequestLimiter>,
-    /// The expiry of the client certificate for this server.
-    pub(crate) expiry: Option<Arc<Expiry>>,
 }
 
 impl ApiServer {
-    /// Connects to nothing yet, but blocks while a credential plugin runs.
-    pub(crate) fn connect(config: &Config, connections: usize, bodies: BodyReader) -> Result<Self, Problem> {
-        let limiter = RequestLimiter::new(connections);
-        let connections = pool::connect(config, connections)?;
-        Ok(Self::new(connections, &config.cluster_url.to_string(), limiter, bodies))
+    /// Sends requests over these connections, which are replaced when the credentials change.
+    pub(super) fn new(connections: watch::Receiver<Arc<Connections>>, bodies: BodyReader) -> Self {
+        Self { connections, bodies }
     }
 
-    /// Sets the expiry of the client certificate.
-    pub(crate) fn with_expiry(self, expiry: Option<Expiry>) -> Self {
-        Self { expiry: expiry.map(Arc::new), ..self }
+    /// Sends requests over connections that are not replaced.
+    pub(super) fn fixed(connections: Connections, bodies: BodyReader) -> Self {
+        Self::new(watch::channel(Arc::new(connections)).1, bodies)
     }
 
-    pub(crate) fn new(
-        connections: ConnectionPool,
-        url: &str,
-        limiter: RequestLimiter,
-        bodies: BodyReader,
-    ) -> Self {
-        // A query of the URL is left out, as in client-go.
-        let base: Arc<str> = url.split('?').next().unwrap_or(url).trim_end_matches('/').into();
-        let name = format!("{SERVER} at {base}").into();
-        Self { connections, base, name, bodies, limiter: Arc::new(limiter), expiry: None }
+    /// Returns the present connections.
+    pub(super) fn connections(&self) -> Arc<Connections> {
+        Arc::clone(&self.connections.borrow())
     }
 
-    pub(crate) fn name(&self) -> &str {
-        &self.name
+    /// Returns a client for kube's `Api`, which follows the connections.
+    pub(super) fn client(&self) -> Client {
+        client::following(self.connections.clone())
     }
 
-    /// Reads the metadata of one object over the shared connection.
+    /// Returns the connections, each time they are replaced.
+    pub(super) fn replaced(&self) -> watch::Receiver<Arc<Connections>> {
+        self.connections.clone()
+    }
+
+    pub(crate) fn name(&self) -> Arc<str> {
+        Arc::clone(&self.connections.borrow().name)
+    }
+
+    /// Reads the metadata of one object.
     pub(crate) async fn get(&self, address: Address<'_>) -> MetadataResult {
         let found = self.get_object(address).await;
         found.map(|object| object.map(|object| Arc::new(object.metadata))).map_err(|failure| {
@@ -98,12 +87,11 @@ impl ApiServer {
     async fn get_object(&self, address: Address<'_>) -> Result<Option<Object>, Failure> {
         let path = path::object(address)
             .ok_or_else(|| Failure::new(cause::REFUSED, "no object can have this name"))?;
-        let (status, body) = self.fetch(&path, ONE, None, OBJECT_LIMIT, self.bodies.memory()).await?;
+        let (status, body) = self.fetch(&path, ONE, OBJECT_LIMIT).await?;
         answer::object(&Cluster::Local, GetQuery { address, part: Part::Metadata }, status, &body)
     }
 
-    /// Reads one page of metadata of the local cluster over the shared connection. Such a List is read once at a time, so its memory
-    /// is not counted.
+    /// Reads one page of metadata of the local cluster. Such a List is read once at a time, so its memory is not counted.
     pub(crate) async fn list<T: Send + 'static>(
         &self,
         query: ListQuery<'_>,
@@ -113,7 +101,8 @@ impl ApiServer {
         let path = path::page(&query, label_selector)
             .ok_or_else(|| Failure::new(cause::REFUSED, "no namespace can have this name"))?;
         let memory = Budget::new(usize::MAX).empty();
-        let (status, body) = self.fetch(&path, MANY, None, LOCAL_PAGE_LIMIT, memory).await?;
+        let own = &self.connections().own;
+        let (status, body) = self.fetch_over(own, &path, MANY, LOCAL_PAGE_LIMIT, memory).await?;
         let query = OwnedQuery::from(&query);
         let parser =
             move |body: &[u8]| answer::metadata(&Cluster::Local, &query.borrow(), status, body, keep);
@@ -123,94 +112,35 @@ impl ApiServer {
         }
     }
 
-    /// Starts a watch of a resource in all namespaces, from `version` on.
-    pub(crate) async fn watch(
-        &self,
-        resource: &Resource,
-        version: &str,
-    ) -> Result<Response<ResponseBody>, Failure> {
-        let path = format!(
-            "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={}",
-            path::collection(resource),
-            path::encoded(version)
-        );
-        let response = self.send(self.request(Method::GET, &path, ONE, Body::empty())?, None).await?;
-        if response.status() == StatusCode::OK {
-            return Ok(response);
-        }
-        let (status, body) = self.read(response, OBJECT_LIMIT, self.bodies.memory()).await?;
-        Err(refusal(status, &body, "watch", resource))
-    }
-
-    /// Sends a GET over the connection of `permit`, or over the shared one, and reads the response.
+    /// Sends a GET and reads the response.
     pub(crate) async fn fetch(
         &self,
         path: &str,
         accept: &'static str,
-        permit: Option<&Permit<'_>>,
+        limit: usize,
+    ) -> Result<(StatusCode, Bytes), Failure> {
+        self.fetch_over(&self.connections().own, path, accept, limit, self.bodies.memory()).await
+    }
+
+    /// Sends a GET over one of the connections and reads the response into `memory`.
+    pub(super) async fn fetch_over(
+        &self,
+        client: &SharedClient,
+        path: &str,
+        accept: &'static str,
         limit: usize,
         memory: ReservedBytes,
     ) -> Result<(StatusCode, Bytes), Failure> {
-        let response = self.send(self.request(Method::GET, path, accept, Body::empty())?, permit).await?;
+        let request = Request::get(path).header(ACCEPT, HeaderValue::from_static(accept)).body(Body::empty());
+        let request = request
+            .map_err(|error| Failure::new(cause::REFUSED, format!("it cannot be asked for: {error}")))?;
+        let response = client.send(request).await.map_err(|error| not_sent(&error, &self.name()))?;
         self.read(response, limit, memory).await
-    }
-
-    /// Creates an object, or replaces the version that it names. A dry run stores nothing.
-    pub(crate) async fn write(
-        &self,
-        address: Address<'_>,
-        is_new: bool,
-        object: &Value,
-        is_dry_run: bool,
-    ) -> Result<(StatusCode, Bytes), Failure> {
-        let (method, path) =
-            if is_new { (Method::POST, path::parent(address)) } else { (Method::PUT, path::object(address)) };
-        let path = path.ok_or_else(|| Failure::new(cause::REFUSED, "no object can have this name"))?;
-        let path = if is_dry_run { format!("{path}?dryRun=All") } else { path };
-        let mut request = self.request(method, &path, WHOLE, Body::from(object.to_string().into_bytes()))?;
-        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(WHOLE));
-        let response = self.send(request, None).await?;
-        self.read(response, OBJECT_LIMIT, self.bodies.memory()).await.map_err(Failure::into_garbage)
-    }
-
-    fn request(
-        &self,
-        method: Method,
-        path: &str,
-        accept: &'static str,
-        body: Body,
-    ) -> Result<Request<Body>, Failure> {
-        let what = if method == Method::GET { "asked for" } else { "sent" };
-        let uri = [&*self.base, path].concat();
-        let request = Request::builder()
-            .method(method)
-            .uri(uri)
-            .header(ACCEPT, HeaderValue::from_static(accept))
-            .body(body);
-        request.map_err(|error| Failure::new(cause::REFUSED, format!("it cannot be {what}: {error}")))
-    }
-
-    async fn send(
-        &self,
-        request: Request<Body>,
-        permit: Option<&Permit<'_>>,
-    ) -> Result<Response<ResponseBody>, Failure> {
-        let sending = self.connections.of(permit)(request);
-        let response = sending.await.map_err(|error| {
-            let is_only_http1 = pool::is_only_http1(&*error);
-            Failure { is_only_http1, ..not_sent(&*error, &self.name) }
-        });
-        match (&response, permit) {
-            (Ok(response), Some(permit)) => permit.record(response.version()),
-            (Err(failure), Some(permit)) if failure.is_only_http1 => permit.record(hyper::Version::HTTP_11),
-            _ => {}
-        }
-        response
     }
 
     async fn read(
         &self,
-        response: Response<ResponseBody>,
+        response: Response<Body>,
         limit: usize,
         memory: ReservedBytes,
     ) -> Result<(StatusCode, Bytes), Failure> {

@@ -21,9 +21,10 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::access::{Access, Contexts};
 use super::api_server::{ApiServer, OBJECT_LIMIT, WHOLE};
 use super::body::BodyReader;
+use super::client::{CREDENTIALS_TIMEOUT, Connections};
 use super::expiry::{CredentialKind, Expiry};
 use super::failure::{Status, brief};
-use super::{CREDENTIALS_TIMEOUT, kubeconfig_secret, path};
+use super::{kubeconfig_secret, path};
 use crate::fleet::Cluster;
 use crate::{Address, Resource, cause, lock};
 
@@ -136,7 +137,7 @@ impl ClusterServers {
         let members = others.servers.values().filter_map(|member| member.connected.peek()?.as_ref().ok());
         std::iter::once(&self.local)
             .chain(members)
-            .filter_map(|server| server.expiry.as_deref().cloned())
+            .filter_map(|server| server.connections().expiry.clone())
             .collect()
     }
 
@@ -218,8 +219,7 @@ async fn connect_by_secret(local: Arc<ApiServer>, namespace: Arc<str>, name: Arc
     let Some(path) = path::object(address) else {
         return Err(because(cause::REFUSED, "no object can have this name"));
     };
-    let fetched =
-        timeout(SECRET_TIMEOUT, local.fetch(&path, WHOLE, None, OBJECT_LIMIT, local.bodies.memory())).await;
+    let fetched = timeout(SECRET_TIMEOUT, local.fetch(&path, WHOLE, OBJECT_LIMIT)).await;
     let fetched = fetched.map_err(|_| because(cause::TIMEOUT, "the API server did not answer"))?;
     let (status, body) = fetched.map_err(|failure| because(failure.cause.code, &failure.cause.text))?;
     if status == StatusCode::NOT_FOUND && Status::of(&body).is_about(address) {
@@ -257,11 +257,9 @@ async fn connect(
     };
     // A plugin that misses the deadline keeps its thread and its permit until it ends.
     let connecting = tokio::task::spawn_blocking(move || {
-        let server = ApiServer::connect(&config, 1, bodies);
+        let connections = Connections::new(&config, 0, CredentialKind::MemberClient, &source);
         drop(running);
-        server.map(|server| {
-            server.with_expiry(Expiry::of_config(&config, CredentialKind::MemberClient, &source))
-        })
+        connections.map(|connections| ApiServer::fixed(connections, bodies))
     });
     match timeout_at(end, connecting).await.map_err(late)? {
         Ok(Ok(server)) => Ok(Arc::new(server)),

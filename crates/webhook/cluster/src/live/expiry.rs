@@ -1,6 +1,6 @@
 //! The expiry of client certificates that Durward uses and does not renew.
 //!
-//! A kubeconfig is read once, so its expiry is recorded when its client is created: a file that was replaced since is not in use yet.
+//! The expiry is recorded when a client is created: a file that was replaced a moment ago is not in use yet.
 //! Certificates of credential plugins are omitted: the plugins renew them.
 
 use admission::file::read_file;

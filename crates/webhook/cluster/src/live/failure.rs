@@ -8,8 +8,8 @@ use admission::text::excerpt;
 use hyper::StatusCode;
 use serde::Deserialize;
 
-use super::access::with_sources;
 use crate::{Address, ApiError, Resource, cause};
+use config::with_sources;
 
 /// A failed request. The text of the cause is the end of a sentence: `no connection: refused`.
 #[derive(Debug)]
@@ -17,8 +17,6 @@ pub(crate) struct Failure {
     pub(crate) cause: Cause,
     /// The kind of the answer, if the API server answered with an error.
     pub(crate) kind: Option<ApiError>,
-    /// The server does not speak HTTP/2, and the request was not sent.
-    pub(crate) is_only_http1: bool,
     /// The body is longer than its limit, and begins like an answer.
     pub(crate) is_too_long: bool,
     /// Other answers use the memory for answers.
@@ -34,7 +32,7 @@ impl Failure {
 
     pub(crate) fn new(code: &'static str, text: impl Into<String>) -> Self {
         let cause = Cause::new(code, text);
-        Self { cause, kind: None, is_only_http1: false, is_too_long: false, lacks_memory: false }
+        Self { cause, kind: None, is_too_long: false, lacks_memory: false }
     }
 }
 
@@ -74,6 +72,23 @@ impl Status {
     }
 }
 
+impl From<&kube::core::Status> for Status {
+    fn from(status: &kube::core::Status) -> Self {
+        let details = status.details.as_ref().map(|details| Details {
+            name: details.name.clone(),
+            group: details.group.clone(),
+            kind: details.kind.clone(),
+        });
+        Self {
+            kind: "Status".to_owned(),
+            reason: status.reason.clone(),
+            message: status.message.clone(),
+            code: Some(status.code),
+            details,
+        }
+    }
+}
+
 /// Whether a 404 is about the path and not about an object. API servers answer so for a group or version that is not served: in
 /// plain text (`http.NotFound`) or as a Status without a name.
 pub(crate) fn is_not_served(status: StatusCode, body: &[u8]) -> bool {
@@ -94,8 +109,31 @@ pub(crate) fn not_served(who: &str, resource: &Resource) -> Failure {
 
 /// Returns the cause of an answer other than 200.
 pub(crate) fn refusal(status: StatusCode, body: &[u8], verb: &str, resource: &Resource) -> Failure {
-    let parsed = Status::of(body);
-    let number = status.as_u16();
+    refused(&Status { code: Some(status.as_u16()), ..Status::of(body) }, verb, resource)
+}
+
+/// Returns the cause of an error of kube's client. `who` names the server, for users with several kubeconfigs.
+pub(crate) fn of_error(error: &kube::Error, who: &str, verb: &str, resource: &Resource) -> Failure {
+    match error {
+        // About an object, and not about its resource.
+        kube::Error::Api(status)
+            if status.is_not_found() && status.details.as_ref().is_some_and(|of| !of.name.is_empty()) =>
+        {
+            let failure = Failure::new(cause::REFUSED, brief(&status.message));
+            Failure { kind: Some(ApiError::NotFound), ..failure }
+        }
+        kube::Error::Api(status) => refused(&Status::from(&**status), verb, resource),
+        kube::Error::SerdeError(error) => {
+            let text = format!("the answer cannot be parsed: {}", brief(&error.to_string()));
+            Failure::new(cause::GARBAGE, text)
+        }
+        error => not_sent(error, who),
+    }
+}
+
+/// Returns the cause of an error that the API server answered.
+pub(crate) fn refused(parsed: &Status, verb: &str, resource: &Resource) -> Failure {
+    let number = parsed.code.unwrap_or_default();
     let kind = ApiError::of(number, &parsed.reason);
     let (code, text) = match kind {
         ApiError::Credentials => {
@@ -115,17 +153,18 @@ pub(crate) fn refusal(status: StatusCode, body: &[u8], verb: &str, resource: &Re
         }
         ApiError::Expired => (cause::BUSY, "the requested version has expired on the API server".to_owned()),
         ApiError::Unavailable => {
-            (cause::BUSY, format!("the API server cannot answer now ({number}{})", message(&parsed)))
+            (cause::BUSY, format!("the API server cannot answer now ({number}{})", message(&parsed.message)))
         }
         ApiError::Conflict | ApiError::Rejected => {
-            (cause::REFUSED, format!("the API server answers {number}{}", message(&parsed)))
+            (cause::REFUSED, format!("the API server answers {number}{}", message(&parsed.message)))
         }
     };
     Failure { kind: Some(kind), ..Failure::new(code, text) }
 }
 
-pub(crate) fn message(status: &Status) -> String {
-    if status.message.is_empty() { String::new() } else { format!(": {}", brief(&status.message)) }
+/// Returns the message of a `Status` as the end of a sentence.
+pub(crate) fn message(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!(": {}", brief(text)) }
 }
 
 /// Returns an error and its sources, from the outermost to the innermost.

@@ -11,11 +11,13 @@ use admission::{BoxFuture, Cause};
 use futures_util::FutureExt as _;
 use hyper::StatusCode;
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use super::access::{Access, Contexts};
 use super::api_server::{ApiServer, MANY, OBJECT_LIMIT, ONE, OwnedQuery, WHOLE};
 use super::body::Bytes;
+use super::client::{MEMBER_CLIENTS, REQUESTS_PER_CLIENT};
 use super::cluster_servers::ClusterServers;
 use super::expiry::Expiry;
 use super::failure::{Failure, brief, short};
@@ -38,6 +40,10 @@ const WHOLE_LIMIT: usize = 32 << 20;
 /// To find the Secret of a refused token. The answer that names it must not wait longer.
 const SECRET_NAME_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Requests to clusters at once. Durward counts them itself, because hyper hides the wait for a free stream of a connection, and that
+/// wait does not count against a cluster.
+pub(super) const MAX_REQUESTS: usize = MEMBER_CLIENTS * REQUESTS_PER_CLIENT;
+
 /// Attempts to read a List that expires between two pages.
 const MAX_LIST_ATTEMPTS: usize = 4;
 
@@ -45,12 +51,13 @@ const MAX_LIST_ATTEMPTS: usize = 4;
 pub(crate) struct FleetClient {
     servers: Arc<ClusterServers>,
     members: SingleFlight<Fleet, MembersResult>,
+    permits: Semaphore,
 }
 
 impl FleetClient {
     pub(crate) fn new(local: ApiServer, access: Access, runtime: Handle) -> Self {
         let servers = Arc::new(ClusterServers::new(local, access, runtime));
-        Self { servers, members: SingleFlight::default() }
+        Self { servers, members: SingleFlight::default(), permits: Semaphore::new(MAX_REQUESTS) }
     }
 
     /// Returns the expiries of the client certificates for all connected clusters.
@@ -108,8 +115,7 @@ impl FleetClient {
             Some(Err(cause)) => cause,
             None => Cause::new(cause::TOO_LONG, format!("{of}'s answer was too long to be read in time")),
         };
-        // `with_secret` is rarely called. It is boxed, because its future would enlarge the future of every request.
-        Err(short(Box::pin(self.with_secret(of, cause, deadline)).await))
+        Err(short(self.with_secret(of, cause, deadline).await))
     }
 
     async fn fetch(
@@ -134,28 +140,28 @@ impl FleetClient {
         }
         let server = timeout_at(deadline, self.servers.get(of));
         let server = server.await.map_err(|_| no_answer(name, began, deadline))??;
-        let (mut is_retry, mut memory) = (false, server.bodies.memory());
+        let mut memory = server.bodies.memory();
         loop {
             // A permit that becomes free at the deadline is too late.
-            let permit = server.limiter.acquire(deadline).await;
-            let Some(permit) = permit.filter(|_| Instant::now() < deadline) else {
-                let max = server.limiter.max_requests();
-                let text = format!("{name} was not read: Durward has {max} requests in progress; retry");
+            let permit = timeout_at(deadline, self.permits.acquire()).await;
+            let permit = permit.ok().and_then(Result::ok).filter(|_| Instant::now() < deadline);
+            let Some(permit) = permit else {
+                let text =
+                    format!("{name} was not read: Durward has {MAX_REQUESTS} requests in progress; retry");
                 return Err(Cause::new(cause::OVERLOADED, text));
             };
             // The wait for the permit does not count against the cluster.
             let began = Instant::now();
-            let fetching = server.fetch(&path, accept, Some(&permit), limit, memory);
-            let who = if *of == Cluster::Local { server.name() } else { of.name() };
-            match timeout_at(deadline, fetching).await.map_err(|_| no_answer(who, began, deadline))? {
-                // The request was not sent, and HTTP/1.1 has permits of its own.
-                Err(failure) if failure.is_only_http1 && !is_retry => {
-                    is_retry = true;
-                    memory = server.bodies.memory();
-                }
+            let client = server.connections().of_members();
+            let fetching = server.fetch_over(&client, &path, accept, limit, memory);
+            let fetched = timeout_at(deadline, fetching).await.map_err(|_| match of {
+                Cluster::Local => no_answer(&server.name(), began, deadline),
+                _ => no_answer(name, began, deadline),
+            });
+            match fetched? {
                 // Neither the permit nor the part of the response that arrived is kept while others use the memory.
                 Err(Failure { lacks_memory: true, cause, .. }) => {
-                    drop(permit);
+                    drop((permit, client));
                     let waited = timeout_at(deadline, server.bodies.wait_for_memory(limit)).await;
                     memory = waited.map_err(|_| cause)?;
                 }
@@ -289,7 +295,6 @@ async fn try_list_members(servers: &ClusterServers, fleet: &Fleet) -> Result<Arc
     while !cursor.is_done() {
         let of = fleet.clone();
         let keep = move |wire: Wire| member_of(&of, wire);
-        // Over the shared connection, where no requests to members wait.
         let page = match servers.local.list(cursor.query(query), selector, keep).await {
             Ok(page) => page,
             Err(failure) if cursor.shrink(&failure.cause) => continue,

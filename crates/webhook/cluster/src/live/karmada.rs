@@ -120,7 +120,7 @@ impl ProxyError<'_> {
 
     fn words(&self) -> String {
         if self.is_status() {
-            return message(self.status);
+            return message(&self.status.message);
         }
         let text = self.text();
         if text.is_empty() { String::new() } else { format!(": {}", brief(&text)) }

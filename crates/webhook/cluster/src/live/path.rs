@@ -7,16 +7,10 @@ use crate::encode::encoded as encode;
 use crate::fleet::ListQuery;
 use crate::{Address, Resource};
 
-pub(super) use crate::encode::encoded;
-
 /// The initial capacity in bytes. Most paths fit, also those through Karmada's proxy.
 const CAPACITY: usize = 192;
 
-/// Returns `/api/v1/namespaces`, `/apis/apps/v1/deployments`.
-pub(super) fn collection(resource: &Resource) -> String {
-    in_namespace(resource, "")
-}
-
+/// Returns `/api/v1/namespaces`, `/apis/apps/v1/namespaces/shop/deployments`.
 fn in_namespace(resource: &Resource, namespace: &str) -> String {
     let mut path = String::with_capacity(CAPACITY);
     if resource.group.is_empty() {
@@ -40,16 +34,13 @@ fn push(path: &mut String, separator: &str, part: &str) {
 
 /// Returns the path of an object, or `None` for a name that would change the path: an empty name means the collection.
 pub(super) fn object(address: Address<'_>) -> Option<String> {
-    let mut path = parent(address)?;
-    push(&mut path, "/", address.name);
-    Some(path)
-}
-
-/// Returns the path to which an object is posted, with the same checks.
-pub(super) fn parent(address: Address<'_>) -> Option<String> {
     let Address { resource, namespace, name } = address;
-    let is_valid = is_segment(name) && (namespace.is_empty() || is_segment(namespace));
-    is_valid.then(|| in_namespace(resource, namespace))
+    if !is_segment(name) || !(namespace.is_empty() || is_segment(namespace)) {
+        return None;
+    }
+    let mut path = in_namespace(resource, namespace);
+    push(&mut path, "/", name);
+    Some(path)
 }
 
 /// Returns the path of a page of a List, or `None` for a namespace that would change the path. It has no `resourceVersion`, so
@@ -95,7 +86,6 @@ mod tests {
         for name in [".", "..", "a/b", "../b", "a%2fb", "%"] {
             let resource = &Resource::SECRETS;
             assert_eq!(object(Address { resource, namespace: "db", name }), None, "{name}");
-            assert_eq!(parent(Address { resource, namespace: "db", name }), None, "{name}");
             assert_eq!(object(Address { resource, namespace: name, name: "a" }), None, "{name}");
             assert_eq!(proxy(name), None, "{name}");
         }

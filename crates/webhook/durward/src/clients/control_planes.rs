@@ -127,11 +127,11 @@ impl ControlPlanes {
         self.connector.as_ref().map(|connector| connector.access.clone())
     }
 
-    /// Starts the watches of a guard, if its control plane is live.
+    /// Starts to watch namespaces if a guard needs them and its control plane is live.
     pub(crate) fn watch(&self, guard: &Guarded) {
-        let Some(live) = self.live_of(guard) else { return };
-        for resource in guard.configured.requirements().watches {
-            live.watch(&resource);
+        if let (true, Some(live)) = (guard.configured.requirements().watches_namespaces, self.live_of(guard))
+        {
+            live.watch_namespaces();
         }
     }
 

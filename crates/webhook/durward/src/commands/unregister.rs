@@ -14,10 +14,11 @@ use guards::NativePolicy;
 use crate::args::ClusterArgs;
 use crate::clients::runtime;
 use crate::file::{File, NAME, Purpose};
-use crate::registration::api::{ApiClient, Fault};
+use crate::registration::api::ApiClient;
 use crate::registration::names::{BINDING, POLICY, WEBHOOK_TYPES, kind, plural};
 use crate::registration::targets::{Needs, Target};
 use cluster::ApiError;
+use cluster::live::Fault;
 
 /// `unregister`
 #[derive(Debug, clap::Args)]

@@ -64,6 +64,11 @@ pub(crate) struct Guarded {
 }
 
 impl File {
+    /// Whether a guard needs a cache of namespaces.
+    pub(crate) fn watches_namespaces(&self) -> bool {
+        self.guards.iter().any(|guard| guard.configured.requirements().watches_namespaces)
+    }
+
     /// Reads and checks the file.
     pub(crate) fn load(path: &Path, purpose: Purpose) -> Result<Self, Vec<Problem>> {
         let text = read_text(path).map_err(|problem| vec![problem])?;

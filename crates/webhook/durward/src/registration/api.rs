@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use admission::text::excerpt;
-use cluster::ApiError;
+use cluster::live::{self, Fault};
+use cluster::{ApiError, Resource};
 use guards::WebhookType;
 use hyper::Request;
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
@@ -21,15 +21,6 @@ use crate::file::NAME;
 
 /// Timeout of one request. The next pass tries again.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Error: a request that failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Fault {
-    /// The kind.
-    pub(crate) kind: ApiError,
-    /// The object, the verb and the reason.
-    pub(crate) text: String,
-}
 
 /// A client of one API server.
 #[derive(Clone)]
@@ -74,7 +65,7 @@ impl ApiClient {
 
     /// Reads an object.
     pub(crate) async fn object(&self, kind: &str, name: &str) -> Result<Option<DynamicObject>, Fault> {
-        request("get", &plural(kind), name, self.objects(kind).get_opt(name)).await
+        request("get", &admission(plural(kind)), name, self.objects(kind).get_opt(name)).await
     }
 
     /// Reads a webhook configuration of Durward's name.
@@ -97,13 +88,16 @@ impl ApiClient {
             Patch::Apply(_) => PatchParams::apply(NAME).force(),
             _ => PatchParams { field_manager: Some(NAME.to_owned()), ..PatchParams::default() },
         };
-        request("patch", &plural(kind), name, self.objects(kind).patch(name, &parameters, patch)).await
+        request("patch", &admission(plural(kind)), name, self.objects(kind).patch(name, &parameters, patch))
+            .await
     }
 
     /// Deletes an object. Returns whether it existed.
     pub(crate) async fn delete(&self, kind: &str, name: &str) -> Result<bool, Fault> {
         let parameters = DeleteParams::default();
-        match request("delete", &plural(kind), name, self.objects(kind).delete(name, &parameters)).await {
+        match request("delete", &admission(plural(kind)), name, self.objects(kind).delete(name, &parameters))
+            .await
+        {
             Ok(_) => Ok(true),
             Err(Fault { kind: ApiError::NotFound, .. }) => Ok(false),
             Err(fault) => Err(fault),
@@ -114,8 +108,13 @@ impl ApiClient {
     pub(crate) async fn native_policies(&self) -> Result<Vec<String>, Fault> {
         let api: Api<ValidatingAdmissionPolicy> = Api::all(self.client.clone());
         let parameters = ListParams::default();
-        let found =
-            request("list", "validatingadmissionpolicies", "", api.list_metadata(&parameters)).await?;
+        let found = request(
+            "list",
+            &admission("validatingadmissionpolicies".to_owned()),
+            "",
+            api.list_metadata(&parameters),
+        )
+        .await?;
         Ok(found.items.into_iter().filter_map(|found| found.metadata.name).collect())
     }
 
@@ -123,7 +122,7 @@ impl ApiClient {
     pub(crate) async fn pods(&self, namespace: &str, labels: &str) -> Result<Vec<Pod>, Fault> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let parameters = ListParams::default().labels(labels);
-        Ok(request("list", "pods", namespace, api.list(&parameters)).await?.items)
+        Ok(request("list", &core("pods"), namespace, api.list(&parameters)).await?.items)
     }
 
     /// Reads a page that is not an object, such as `/metrics`.
@@ -132,13 +131,13 @@ impl ApiClient {
             let get = Request::get(path).body(Vec::new()).map_err(Error::HttpError)?;
             self.client.request_text(get).await
         };
-        request("get", "the page", path, page).await
+        request("get", &core("the page"), path, page).await
     }
 
     /// Returns the uid of a Namespace, or `None` if it does not exist.
     pub(crate) async fn namespace_uid(&self, namespace: &str) -> Result<Option<String>, Fault> {
         let api: Api<Namespace> = Api::all(self.client.clone());
-        let found = request("get", "namespaces", namespace, api.get_metadata_opt(namespace)).await?;
+        let found = request("get", &Resource::NAMESPACES, namespace, api.get_metadata_opt(namespace)).await?;
         Ok(found.and_then(|found| found.metadata.uid))
     }
 
@@ -152,7 +151,8 @@ impl ApiClient {
         let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
         let parameters = PostParams::default();
         let sent = api.create(&parameters, &review);
-        let review = request("create", "selfsubjectaccessreviews", "", sent).await?;
+        let resource = Resource { group: "authorization.k8s.io".into(), ..core("selfsubjectaccessreviews") };
+        let review = request("create", &resource, "", sent).await?;
         Ok(review.status.is_some_and(|status| status.allowed))
     }
 }
@@ -173,40 +173,20 @@ impl Configuration {
     }
 }
 
-/// Sends a request, at most [`REQUEST_TIMEOUT`].
+/// Waits for an answer, at most [`REQUEST_TIMEOUT`].
 async fn request<T>(
     verb: &str,
-    plural: &str,
+    resource: &Resource,
     name: &str,
     sent: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Fault> {
-    let fault = |kind, why: String| Fault {
-        kind,
-        text: format!("cannot {verb} {plural} {name}: {}", excerpt(&why, 300)),
-    };
-    match tokio::time::timeout(REQUEST_TIMEOUT, sent).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Err(_) => {
-            let why = format!("the API server did not answer in {} s", REQUEST_TIMEOUT.as_secs());
-            Err(fault(ApiError::Unavailable, why))
-        }
-        Ok(Err(Error::Api(status))) => {
-            let kind = ApiError::of(status.code, &status.reason);
-            let why = match kind {
-                ApiError::Forbidden => {
-                    format!("Durward isn't allowed to (RBAC: verb {verb}): {}", status.message)
-                }
-                ApiError::NotFound | ApiError::Conflict => status.message.clone(),
-                _ => format!("the API server answers {}: {}", status.code, status.message),
-            };
-            Err(fault(kind, why))
-        }
-        Ok(Err(error)) => {
-            let mut innermost: &dyn std::error::Error = &error;
-            while let Some(source) = innermost.source() {
-                innermost = source;
-            }
-            Err(fault(ApiError::Unavailable, format!("no connection to the API server: {innermost}")))
-        }
-    }
+    live::request(verb, resource, name, REQUEST_TIMEOUT, sent).await
+}
+
+fn core(plural: &'static str) -> Resource {
+    Resource { group: "".into(), version: "v1".into(), plural: plural.into() }
+}
+
+fn admission(plural: String) -> Resource {
+    Resource { group: "admissionregistration.k8s.io".into(), version: "v1".into(), plural: plural.into() }
 }

@@ -5,19 +5,19 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use admission::text::excerpt;
 use admission::{BoxFuture, lock};
 use ca::{Store, StoreError, StoreFault, Stored, Written};
-use cluster::ApiError;
+use cluster::{ApiError, live};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use k8s_openapi::jiff::fmt::rfc2822;
-use kube::Client;
 use kube::api::{GetParams, PostParams, Request};
 use kube::client::Body;
+use kube::core::Status;
+use kube::{Api, Client};
 use tokio::time::timeout;
 
 /// Name of the Secret of the CA, in Durward's namespace.
@@ -42,13 +42,6 @@ pub(crate) struct SecretStore {
     last: Mutex<Option<Secret>>,
 }
 
-/// The answer of the API server.
-struct Answer {
-    status: u16,
-    body: Vec<u8>,
-    date: Option<SystemTime>,
-}
-
 impl SecretStore {
     /// Creates the store. `server` is the URL of the API server, for messages, and so is `grant_command`.
     pub(crate) fn new(
@@ -68,19 +61,27 @@ impl SecretStore {
         }
     }
 
-    fn request(&self) -> Request {
-        Request::new(format!("/api/v1/namespaces/{}/secrets", self.namespace))
-    }
-
     async fn get(&self) -> Result<Stored, StoreError> {
-        let request = self.request().get(&self.name, &GetParams::default());
-        let answer = self.send("get", request).await?;
-        let secret = self.parse(&answer.body)?;
-        let stored = Stored {
-            data: data_of(&secret),
-            version: secret.metadata.resource_version.clone().unwrap_or_default(),
-            server_time: answer.date,
+        // kube's `Api` returns no headers, and the CA needs the time of the API server.
+        let sent = async {
+            let request = Request::new(format!("/api/v1/namespaces/{}/secrets", self.namespace));
+            let request =
+                request.get(&self.name, &GetParams::default()).map_err(kube::Error::BuildRequest)?;
+            let response = self.client.send(request.map(Body::from)).await?;
+            let date = response.headers().get(hyper::header::DATE).and_then(|date| date.to_str().ok());
+            let date = date.and_then(|date| rfc2822::parse(date).ok()).map(|date| date.timestamp().into());
+            let code = response.status().as_u16();
+            let body = response.into_body().collect_bytes().await?;
+            if code == 200 {
+                return Ok((body, date));
+            }
+            let status: Status = serde_json::from_slice(&body).unwrap_or_default();
+            Err(kube::Error::Api(Box::new(Status { code, ..status })))
         };
+        let (body, server_time) = self.answered("get", sent).await?;
+        let secret = self.parse(&body)?;
+        let version = secret.metadata.resource_version.clone().unwrap_or_default();
+        let stored = Stored { data: data_of(&secret), version, server_time };
         *lock(&self.last) = Some(secret);
         Ok(stored)
     }
@@ -91,37 +92,27 @@ impl SecretStore {
         let Some(mut secret) = last.filter(is_current) else { return Ok(Written::Conflict) };
         secret.data =
             Some(data.iter().map(|(key, value)| (key.clone(), ByteString(value.clone()))).collect());
-        let body = serde_json::to_vec(&secret).map_err(|error| self.unreachable("update", &error))?;
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
         let parameters = PostParams { field_manager: Some("durward".to_owned()), ..PostParams::default() };
-        let request = self.request().replace(&self.name, &parameters, body);
-        match self.send("update", request).await? {
-            Answer { status: 409, .. } => Ok(Written::Conflict),
-            _ => Ok(Written::Done),
+        match self.answered("update", live::write(&api, &secret, &parameters)).await? {
+            live::Written::Done => Ok(Written::Done),
+            live::Written::Conflict => Ok(Written::Conflict),
         }
     }
 
-    /// Sends a request. An answer has status 200, 201 or 409.
-    async fn send<E: std::fmt::Display>(
+    async fn answered<T>(
         &self,
         verb: &str,
-        request: Result<hyper::Request<Vec<u8>>, E>,
-    ) -> Result<Answer, StoreError> {
-        let request = request.map_err(|error| self.unreachable(verb, &error))?.map(Body::from);
-        let exchange = async {
-            let response = self.client.send(request).await.map_err(|error| self.unreachable(verb, &error))?;
-            let date = response.headers().get(hyper::header::DATE).and_then(|date| date.to_str().ok());
-            let date = date.and_then(|date| rfc2822::parse(date).ok()).map(|date| date.timestamp().into());
-            let status = response.status().as_u16();
-            let body = response.into_body().collect_bytes().await;
-            let body = body.map_err(|error| self.unreachable(verb, &error))?.to_vec();
-            Ok(Answer { status, body, date })
-        };
-        let answer = timeout(REQUEST_TIMEOUT, exchange).await.map_err(|_| {
-            self.unreachable(verb, &format!("no answer within {} s", REQUEST_TIMEOUT.as_secs()))
-        })??;
-        match answer.status {
-            200 | 201 | 409 => Ok(answer),
-            status => Err(self.refused(verb, status, &answer.body)),
+        sent: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<T, StoreError> {
+        match timeout(REQUEST_TIMEOUT, sent).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(kube::Error::Api(status))) => Err(self.refused(verb, &status)),
+            Ok(Err(error)) => Err(self.unreachable(verb, &error)),
+            Err(_) => {
+                let why = format!("no answer within {} s", REQUEST_TIMEOUT.as_secs());
+                Err(self.unreachable(verb, &why))
+            }
         }
     }
 
@@ -140,11 +131,12 @@ impl SecretStore {
         ))
     }
 
-    fn refused(&self, verb: &str, status: u16, body: &[u8]) -> StoreError {
-        let answer: Status = serde_json::from_slice(body).unwrap_or_default();
-        let kind = ApiError::of(status, &answer.reason.unwrap_or_default());
-        let message = answer.message.unwrap_or_else(|| format!("status {status}"));
-        let message = excerpt(&message, 300);
+    fn refused(&self, verb: &str, status: &Status) -> StoreError {
+        let kind = ApiError::of(status.code, &status.reason);
+        let message = match status.message.as_str() {
+            "" => format!("status {}", status.code),
+            message => excerpt(message, 300),
+        };
         let (place, server) = (&self.place, &self.server);
         let (name, namespace, (key, value)) = (&self.name, &self.namespace, LABEL);
         match kind {
@@ -216,6 +208,7 @@ impl Store for SecretStore {
 mod tests {
     use std::collections::VecDeque;
     use std::sync::Arc;
+    use std::time::SystemTime;
 
     use serde_json::{Value, json};
 

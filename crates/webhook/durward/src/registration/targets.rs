@@ -1,6 +1,6 @@
 //! The entries that a configuration file needs in each API server that calls its guards.
 
-use cluster::live::Access;
+use cluster::live::{Access, Fault};
 use config::Problem;
 use console::exit::Stop;
 use guards::resources::PolicyRules;
@@ -8,7 +8,7 @@ use guards::{NativePolicy, WebhookType};
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhook;
 use serde_json::{Value, json};
 
-use super::api::{ApiClient, Configuration, Fault};
+use super::api::{ApiClient, Configuration};
 use super::api_servers::{self, ApiServer};
 use super::entries::entries;
 use super::names::WEBHOOK_TYPES;

@@ -72,10 +72,9 @@ pub(crate) fn problem(expiry: &Expiry, now: i64) -> Option<Problem> {
         return None;
     }
     let (server, next) = match kind {
-        Kind::ApiServerClient => (
-            "the API server",
-            "replace the kubeconfig, and restart Durward, which reads it once: kubectl rollout restart deploy/durward, in its namespace",
-        ),
+        Kind::ApiServerClient => {
+            ("the API server", "replace the kubeconfig; Durward reads it again within a minute")
+        }
         Kind::MemberClient => {
             ("a member cluster", "replace the kubeconfig of the member cluster; Durward reads it again")
         }
@@ -130,7 +129,7 @@ mod tests {
             soon.what,
             "Durward's client certificate for the API server in kubeconfig k expires at 2024-10-14T00:00:00Z, in 10 days"
         );
-        assert!(soon.next.unwrap().contains("rollout restart deploy/durward"), "it is read once");
+        assert!(soon.next.unwrap().contains("replace the kubeconfig"));
         assert!(text(0).what.ends_with("kubeconfig k expired at 2024-10-04T00:00:00Z"), "{}", text(0).what);
     }
 }

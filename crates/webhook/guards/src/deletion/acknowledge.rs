@@ -11,7 +11,7 @@ use admission::Cause;
 use serde::Serialize;
 
 use super::config::Config;
-use super::findings::ClusterFindings;
+use super::findings::ClusterFacts;
 use crate::overrides::{Mistake, PLACEHOLDER, check_end, check_reason};
 use ::config::time;
 use cluster::cause;
@@ -82,8 +82,8 @@ pub(super) fn invalid_entries(config: &Config, now: SystemTime) -> impl Iterator
 /// It replaces missing answers, and garbage, which a broken proxy returns instead of an answer. It does not replace what Durward
 /// itself had no capacity for, since another attempt may succeed. It does not replace the unread rest of a long answer: that
 /// cluster is reachable.
-pub(super) fn covers(findings: &ClusterFindings) -> Result<(), &'static str> {
-    if findings.is_interrupted {
+pub(super) fn covers(facts: &ClusterFacts) -> Result<(), &'static str> {
+    if facts.is_interrupted {
         return Err("a list that broke off");
     }
     let uncovered = |cause: &Cause| match cause.code {
@@ -91,7 +91,7 @@ pub(super) fn covers(findings: &ClusterFindings) -> Result<(), &'static str> {
         cause::TOO_LONG => Some("an answer that Durward cannot read to the end"),
         _ => None,
     };
-    findings.unknown.iter().find_map(uncovered).map_or(Ok(()), Err)
+    facts.unknown.iter().find_map(uncovered).map_or(Ok(()), Err)
 }
 
 fn judge(
@@ -198,14 +198,14 @@ mod tests {
 
     #[test]
     fn does_not_cover_missing_capacity_and_unread_rests() {
-        let covered = |code| covers(&ClusterFindings::unknown(Cause::new(code, ""))).is_ok();
+        let covered = |code| covers(&ClusterFacts::unknown(Cause::new(code, ""))).is_ok();
         assert!(covered(cause::UNREACHABLE) && covered(cause::TIMEOUT) && covered(cause::NO_ENDPOINT));
         assert!(covered(cause::GARBAGE) && covered(cause::REFUSED), "a broken proxy answers like this");
         assert!(!covered(cause::OVERLOADED) && !covered(cause::STALE_FLEET) && !covered(cause::TOO_LONG));
         for mixed in [[cause::TIMEOUT, cause::OVERLOADED], [cause::TOO_LONG, cause::TIMEOUT]] {
             let [first, second] = mixed.map(|code| Cause::new(code, ""));
-            let findings = ClusterFindings::unknown(first).and_unknown(second);
-            assert!(covers(&findings).is_err(), "{mixed:?}: each cause must be covered");
+            let facts = ClusterFacts::unknown(first).and_unknown(second);
+            assert!(covers(&facts).is_err(), "{mixed:?}: each cause must be covered");
         }
     }
 }

@@ -9,9 +9,9 @@ use std::time::SystemTime;
 use admission::{Cause, Request, Ruling, Verdict};
 
 use super::config::Config;
-use super::facts::{ClusterFacts, Facts};
-use super::findings::{ClusterFindings, UsageState};
-use super::karmada::{KarmadaPart, Protection};
+use super::facts::Facts;
+use super::findings::{ClusterFacts, UsageState};
+use super::karmada::KarmadaPart;
 use super::messages;
 use super::summary::FleetSummary;
 use super::target::{DeletionKind, Target, TargetField};
@@ -19,21 +19,39 @@ use crate::exempt;
 use crate::memory::charge_parsed;
 use crate::overrides::Override;
 
-/// The next step of a review.
-#[derive(Debug)]
-pub(super) enum Next {
-    /// The metadata of the object decides.
-    Rule(Box<Ruling>),
-    /// The facts decide.
-    ReadFacts {
-        /// Whether only the list of the fleet decides, because the target is a part of Karmada that is not checked otherwise.
-        list_only: bool,
-    },
+/// What is decided, and what is known of it before the facts are read.
+#[derive(Debug, Clone)]
+pub(super) struct Case<'c> {
+    /// The configuration of the guard.
+    pub(super) config: &'c Config,
+    /// The object to delete.
+    pub(super) target: &'c Target,
+    /// The time of the decision.
+    pub(super) now: SystemTime,
+    /// The part of Karmada that the object is.
+    pub(super) part: Option<KarmadaPart<'c>>,
+    /// The override in its annotations.
+    pub(super) current_override: Override,
+    /// Whether the guard protects the object.
+    pub(super) is_selected: bool,
 }
 
-impl From<Ruling> for Next {
-    fn from(ruling: Ruling) -> Self {
-        Self::Rule(Box::new(ruling))
+impl<'c> Case<'c> {
+    /// Judges the object of a review.
+    pub(super) fn new(config: &'c Config, target: &'c Target, now: SystemTime) -> Self {
+        let part = KarmadaPart::of(config, target);
+        let current_override = target.find_override(config.overrides, now);
+        Self { config, target, now, part, current_override, is_selected: config.selects(&target.labels) }
+    }
+
+    /// Whether it is a CRD whose objects Durward isn't configured to read.
+    fn is_unreadable(&self) -> bool {
+        self.target.kind == DeletionKind::Crd && !self.config.api_groups.cover(self.target.group())
+    }
+
+    /// Whether clusters are read. Otherwise, only the list of the fleet decides, about a part of Karmada.
+    pub(super) fn reads_clusters(&self) -> bool {
+        self.is_selected && !self.is_unreadable()
     }
 }
 
@@ -54,32 +72,26 @@ pub(super) fn open(config: &Config, request: &Request<'_>) -> Result<Target, Box
     }
 }
 
-/// Decides by the metadata of the stored object, if that is possible.
-pub(super) fn by_metadata(config: &Config, target: &Target, now: SystemTime) -> Next {
-    if target.deleting {
-        return Ruling::allow().audit("allowed", "already being deleted").into();
+/// Decides by the metadata of the stored object. Without a ruling, the facts decide.
+pub(super) fn by_metadata(case: &Case<'_>) -> Option<Ruling> {
+    if case.target.deleting {
+        return Some(Ruling::allow().audit("allowed", "already being deleted"));
     }
-    if let Override::Active { reason, until } = target.find_override(config.overrides, now) {
-        return messages::overridden(target, &reason, &until).into();
+    if let Override::Active { reason, until } = &case.current_override {
+        return Some(messages::overridden(case.target, reason, until));
     }
-    let is_selected = config.selects(&target.labels);
-    let unreadable = unreadable_group(config, target, now);
-    if KarmadaPart::of(config, target).is_some() {
-        let list_only = !is_selected || unreadable.is_some();
-        return Next::ReadFacts { list_only };
-    }
-    match (is_selected, unreadable) {
-        (false, _) => not_selected().unguarded().into(),
-        (true, Some(ruling)) => ruling.into(),
-        (true, None) => Next::ReadFacts { list_only: false },
+    match case.part {
+        Some(_) => None,
+        None if !case.is_selected => Some(not_selected().unguarded()),
+        None => case.is_unreadable().then(|| messages::unreadable_group(case)),
     }
 }
 
 /// Returns the ruling if the stored object could not be read, or is not the one of the review.
-pub(super) fn unidentified(config: &Config, target: &Target, why: Cause, now: SystemTime) -> Ruling {
-    let local = ClusterFacts::local(ClusterFindings::unknown(why).on_one_line());
+pub(super) fn unidentified(case: &Case<'_>, why: Cause) -> Ruling {
+    let local = ClusterFacts::unknown(why).on_one_line();
     let summary = FleetSummary { clusters: 1, unknown: vec![&local], ..FleetSummary::default() };
-    unknown(config, target, &summary, now)
+    unknown(case, &summary)
 }
 
 fn not_selected() -> Ruling {
@@ -87,61 +99,33 @@ fn not_selected() -> Ruling {
 }
 
 /// Decides with the facts.
-pub(super) fn close(config: &Config, target: &Target, facts: &Facts) -> Ruling {
-    if let Some(ruling) = karmada_part(config, target, facts) {
-        return ruling;
-    }
+pub(super) fn close(case: &Case<'_>, facts: &Facts) -> Ruling {
     // Without the label, facts are read only for parts of Karmada. The list of the fleet proves that the fleet does not need
     // this part only if the list is from the cluster that sent the review.
-    let is_confirmed = |cluster: &ClusterFacts| cluster.is_local() && cluster.findings.unknown.is_empty();
-    match config.selects(&target.labels) {
-        true => selected(config, target, facts),
-        false if facts.clusters.iter().any(is_confirmed) => not_selected(),
-        false => by_clusters(config, target, facts),
+    let is_confirmed = |cluster: &ClusterFacts| cluster.is_local() && cluster.unknown.is_empty();
+    match (case.part, &facts.members) {
+        (Some(part), Ok(members)) if part.is_needed(members) => messages::karmada_part(case, part, members),
+        (Some(_), Err(_)) => by_clusters(case, facts),
+        _ if case.is_selected && case.is_unreadable() => messages::unreadable_group(case),
+        _ if !case.is_selected && facts.clusters.iter().any(is_confirmed) => not_selected(),
+        _ => by_clusters(case, facts),
     }
 }
 
-/// Decides with the facts as if the guard protected the target. For commands.
-pub(super) fn close_any(config: &Config, target: &Target, facts: &Facts) -> Ruling {
-    karmada_part(config, target, facts).unwrap_or_else(|| selected(config, target, facts))
-}
-
-/// Decides if the target is a part of Karmada that the fleet needs or may need.
-fn karmada_part(config: &Config, target: &Target, facts: &Facts) -> Option<Ruling> {
-    let part = KarmadaPart::of(config, target)?;
-    match &facts.members {
-        Ok(members) => match part.protection(members) {
-            Protection::Required => Some(messages::karmada_part(config, target, part, members, facts.now)),
-            Protection::None | Protection::LocalOnly => None,
-        },
-        Err(_) => Some(by_clusters(config, target, facts)),
-    }
-}
-
-fn selected(config: &Config, target: &Target, facts: &Facts) -> Ruling {
-    unreadable_group(config, target, facts.now).unwrap_or_else(|| by_clusters(config, target, facts))
-}
-
-/// Returns the ruling for a CRD whose objects Durward isn't configured to read.
-fn unreadable_group(config: &Config, target: &Target, now: SystemTime) -> Option<Ruling> {
-    let is_unreadable = target.kind == DeletionKind::Crd && !config.api_groups.cover(target.group());
-    is_unreadable.then(|| messages::unreadable_group(config, target, now))
-}
-
-fn by_clusters(config: &Config, target: &Target, facts: &Facts) -> Ruling {
-    let summary = FleetSummary::of(config, target, facts);
+fn by_clusters(case: &Case<'_>, facts: &Facts) -> Ruling {
+    let summary = FleetSummary::of(case, facts);
     let ruling = match summary.state() {
-        UsageState::InUse => Ruling::deny(messages::in_use(config, target, &summary, facts.now)),
-        UsageState::Unknown => return unknown(config, target, &summary, facts.now),
+        UsageState::InUse => Ruling::deny(messages::in_use(case, &summary)),
+        UsageState::Unknown => return unknown(case, &summary),
         UsageState::Empty => Ruling::allow(),
     };
-    messages::annotate(config, target, &summary, ruling)
+    messages::annotate(case, &summary, ruling)
 }
 
-fn unknown(config: &Config, target: &Target, summary: &FleetSummary<'_>, now: SystemTime) -> Ruling {
-    let ruling = Ruling::new(Verdict::Unknown(messages::causes(config, summary)))
-        .refuse_with(messages::unknown(config, target, summary, now));
-    messages::annotate(config, target, summary, ruling)
+fn unknown(case: &Case<'_>, summary: &FleetSummary<'_>) -> Ruling {
+    let ruling = Ruling::new(Verdict::Unknown(messages::causes(case.config, summary)))
+        .refuse_with(messages::unknown(case, summary));
+    messages::annotate(case, summary, ruling)
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! Reads the facts of a review: the list of the fleet, and the findings of each cluster.
+//! Reads the facts of a review: the list of the fleet, and the facts of each cluster.
 //!
 //! Clusters are read concurrently, each until its own deadline, all by the deadline of the review. The module spawns no task, so
 //! a review that is dropped stops reading. `cluster::live` bounds the requests to an API server; this module bounds the clusters
 //! that are read at once, so that memory does not grow with the fleet.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use admission::Cause;
 use futures_util::future::join;
@@ -14,43 +14,21 @@ use tokio::time::{Instant, sleep};
 
 use super::acknowledge;
 use super::config::Config;
-use super::findings::ClusterFindings;
-use super::karmada::{EXECUTION_PREFIX, KarmadaPart, Protection};
-use super::reader::ClusterReader;
+use super::decide::Case;
+use super::findings::ClusterFacts;
+use super::karmada::EXECUTION_PREFIX;
 use super::target::Target;
 use crate::identity;
 use cluster::fleet::{Cluster, Fleet, FleetMember, GetQuery, ListQuery, MembersResult, Object, Part};
-use cluster::{Address, Clients, Metadata, Pages, Resource, cause};
+use cluster::{Address, Clients, Pages, Resource, cause};
 
 /// The facts that a decision needs.
 #[derive(Debug, Clone)]
 pub(super) struct Facts {
-    /// The time of the decision.
-    pub(super) now: SystemTime,
     /// The member clusters of the fleet.
     pub(super) members: MembersResult,
     /// The clusters that were read: the local one first, then the members in the order of the list.
     pub(super) clusters: Vec<ClusterFacts>,
-}
-
-/// The facts of one cluster.
-#[derive(Debug, Clone)]
-pub(super) struct ClusterFacts {
-    /// The cluster, with the metadata of its Cluster object; empty for the local cluster.
-    pub(super) member: FleetMember,
-    /// The findings.
-    pub(super) findings: ClusterFindings,
-}
-
-impl ClusterFacts {
-    pub(super) fn local(findings: ClusterFindings) -> Self {
-        Self { member: FleetMember { cluster: Cluster::Local, metadata: Metadata::default() }, findings }
-    }
-
-    /// Whether it is the local cluster.
-    pub(super) fn is_local(&self) -> bool {
-        self.member.cluster == Cluster::Local
-    }
 }
 
 /// The progress of reading the members.
@@ -64,9 +42,9 @@ pub struct Progress<'p> {
     pub of: usize,
 }
 
-/// Clusters that are read at once. The live client has permits for as many requests to one API server over HTTP/2 (ten
-/// connections, 96 each). Therefore clusters that do not answer, with one request each, cannot take all permits.
-const MAX_CONCURRENT: usize = 960;
+/// Clusters that are read at once. The live client has permits for 400 requests. Therefore clusters that do not answer, with one request
+/// each, cannot take all permits.
+const MAX_CONCURRENT: usize = 360;
 
 /// The part of the time of a review that a member has: a third. A member that does not answer then leaves time for another
 /// attempt, and for members whose turn comes after it.
@@ -97,38 +75,36 @@ impl FactsReader<'_> {
         Ok(identity::reviewed(found, target.reviewed_uid.as_deref()))
     }
 
-    /// Reads the facts about the target. With `list_only`, reads only what decides whether the fleet needs a part of Karmada.
-    pub(super) async fn read(&self, target: &Target, end: Instant, list_only: bool) -> Facts {
+    /// Reads the facts of a case. Without `reads_clusters`, reads only what decides whether the fleet needs a part of Karmada.
+    pub(super) async fn read(&self, case: &Case<'_>, end: Instant, reads_clusters: bool) -> Facts {
         // A list that took more than half of the time would leave too little for its members.
         let list_end = half(end);
-        let now = self.clients.context.now();
-        let local = async {
-            // Its answer is required for an allow, and it does not delay the members.
-            let local = self.cluster(&Cluster::Local, end);
-            ClusterFacts::local(local.findings(target).await)
-        };
-        let Some(part) = KarmadaPart::of(self.config, target) else {
-            let members = async { self.members(target, self.list(list_end).await, end).await };
-            return facts(now, join(local, members).await);
+        // Its answer is required for an allow, and it does not delay the members.
+        let local = self.cluster(&Cluster::Local, case.target, end);
+        let Some(part) = case.part else {
+            let members = async {
+                let list = self.members(list_end).await;
+                let facts = match &list {
+                    Ok(members) => self.each_member(case, members, end).await,
+                    Err(_) => Vec::new(),
+                };
+                (list, facts)
+            };
+            let (local, (members, clusters)) = join(local, members).await;
+            return Facts { members, clusters: std::iter::once(local).chain(clusters).collect() };
         };
         // The list decides whether any cluster is read.
-        let list = self.list(list_end).await;
-        let protection = list.as_ref().map(|members| part.protection(members));
-        match (protection, list_only) {
-            (Err(_) | Ok(Protection::Required), _) => Facts { now, members: list, clusters: Vec::new() },
-            (Ok(_), true) => facts(now, (ClusterFacts::local(ClusterFindings::default()), no_members())),
-            (Ok(Protection::LocalOnly), _) => facts(now, (local.await, no_members())),
-            (Ok(Protection::None), _) => facts(now, join(local, self.members(target, list, end)).await),
+        let list = self.members(list_end).await;
+        if list.as_ref().map_or(true, |members| part.is_needed(members)) {
+            return Facts { members: list, clusters: Vec::new() };
         }
-    }
-
-    fn cluster<'r>(&'r self, cluster: &'r Cluster, deadline: Instant) -> ClusterReader<'r> {
-        let Self { clients, config, .. } = *self;
-        ClusterReader { clients, config, cluster, deadline }
+        // No member cluster has it.
+        let local = if reads_clusters { local.await } else { ClusterFacts::default() };
+        Facts { members: Ok(Arc::from([])), clusters: vec![local] }
     }
 
     /// Returns the list of the fleet.
-    pub(super) async fn list(&self, deadline: Instant) -> MembersResult {
+    pub(super) async fn members(&self, deadline: Instant) -> MembersResult {
         if self.config.fleet == Fleet::None {
             return Ok(Arc::from([]));
         }
@@ -154,27 +130,14 @@ impl FactsReader<'_> {
         Ok(())
     }
 
-    async fn members(
-        &self,
-        target: &Target,
-        list: MembersResult,
-        end: Instant,
-    ) -> (MembersResult, Vec<ClusterFacts>) {
-        let facts = match &list {
-            Ok(members) => self.each_member(target, members, end).await,
-            Err(_) => Vec::new(),
-        };
-        (list, facts)
-    }
-
     /// Reads the members, and returns their facts in the order of the list.
-    async fn each_member(&self, target: &Target, members: &[FleetMember], end: Instant) -> Vec<ClusterFacts> {
-        let (now, start) = (self.clients.context.now(), Instant::now());
+    async fn each_member(&self, case: &Case<'_>, members: &[FleetMember], end: Instant) -> Vec<ClusterFacts> {
+        let start = Instant::now();
         let longest = end.saturating_duration_since(start) / MEMBER_PARTS;
         // Members that need not answer come last, so that an unreachable region does not delay the others. The batches of them
         // share the rest of the time.
         let is_last =
-            |member: &FleetMember| matches!(acknowledge::find(self.config, member, now), Some(Ok(_)));
+            |member: &FleetMember| matches!(acknowledge::find(self.config, member, case.now), Some(Ok(_)));
         let (last, mut order): (Vec<_>, Vec<_>) =
             members.iter().enumerate().partition(|(_, member)| is_last(member));
         let (first, batches) = (order.len(), last.len().div_ceil(MAX_CONCURRENT));
@@ -182,9 +145,8 @@ impl FactsReader<'_> {
         order.extend(last);
         let read = async |(turn, (at, member)): (usize, (usize, &'_ FleetMember))| {
             let batches = if turn < first { 1 } else { batches };
-            let member = member.clone();
-            let findings = self.member(target, &member.cluster, (end, longest), batches).await;
-            (at, ClusterFacts { member, findings })
+            let facts = self.member(case.target, &member.cluster, (end, longest), batches).await;
+            (at, ClusterFacts { member: member.clone(), ..facts })
         };
         let mut reads =
             stream::iter(order.into_iter().enumerate().map(read)).buffer_unordered(MAX_CONCURRENT);
@@ -206,19 +168,19 @@ impl FactsReader<'_> {
         cluster: &Cluster,
         (end, longest): (Instant, Duration),
         batches: u32,
-    ) -> ClusterFindings {
+    ) -> ClusterFacts {
         let time = longest.min(end.saturating_duration_since(Instant::now()) / batches);
         let mut delay = RETRY_DELAY;
         loop {
             let start = Instant::now();
             if start >= end {
                 let text = format!("Durward had no time left to check {cluster}");
-                return ClusterFindings::unknown(Cause::new(cause::OVERLOADED, text));
+                return ClusterFacts::unknown(Cause::new(cause::OVERLOADED, text));
             }
-            let findings = self.cluster(cluster, end.min(start + time)).findings(target).await;
-            let is_final = !findings.is_overloaded() || self.clients.context.is_snapshot;
+            let facts = self.cluster(cluster, target, end.min(start + time)).await;
+            let is_final = !facts.is_overloaded() || self.clients.context.is_snapshot;
             if is_final || Instant::now() + delay >= end {
-                return findings;
+                return facts;
             }
             sleep(delay).await;
             delay *= 2;
@@ -230,15 +192,4 @@ impl FactsReader<'_> {
 pub(super) fn half(end: Instant) -> Instant {
     let now = Instant::now();
     now + end.saturating_duration_since(now) / 2
-}
-
-fn no_members() -> (MembersResult, Vec<ClusterFacts>) {
-    (Ok(Arc::from([])), Vec::new())
-}
-
-fn facts(
-    now: SystemTime,
-    (local, (members, clusters)): (ClusterFacts, (MembersResult, Vec<ClusterFacts>)),
-) -> Facts {
-    Facts { now, members, clusters: std::iter::once(local).chain(clusters).collect() }
 }

@@ -1,17 +1,20 @@
-//! The findings of one cluster: what is in use there, and what could not be read.
+//! The facts of one cluster: what is in use there, and what could not be read.
 
 use admission::{Cause, one_line};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::queries::Noun;
-use cluster::cause;
+use cluster::fleet::{Cluster, FleetMember};
+use cluster::{Metadata, cause};
 
 /// How many names each count keeps.
 pub(super) const MAX_NAMES: usize = 5;
 
-/// The findings of one cluster.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct ClusterFindings {
+/// The facts of one cluster. By default, those of the local cluster if it is empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ClusterFacts {
+    /// The cluster, with the metadata of its Cluster object; empty for the local cluster.
+    pub(super) member: FleetMember,
     /// Objects that the deletion would delete.
     pub(super) in_use: Vec<ObjectCount>,
     /// The reasons for what could not be read.
@@ -21,11 +24,13 @@ pub(super) struct ClusterFindings {
 }
 
 /// A number of objects of one kind.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ObjectCount {
-    /// The kind's name in messages.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ObjectCount {
+    /// The kind's name in messages; in JSON the plural.
+    #[serde(rename = "what", serialize_with = "plural")]
     pub(super) noun: Noun,
     /// The number of objects that were read.
+    #[serde(rename = "count")]
     pub(super) objects: usize,
     /// Whether there may be more.
     pub(super) more: bool,
@@ -33,7 +38,11 @@ pub(super) struct ObjectCount {
     pub(super) names: Vec<String>,
 }
 
-/// The meaning of a cluster's findings for a deletion.
+fn plural<S: Serializer>(noun: &Noun, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&noun.many)
+}
+
+/// The meaning of a cluster's facts for a deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum UsageState {
@@ -71,8 +80,20 @@ pub(super) enum Reason {
     Unknown,
 }
 
-impl ClusterFindings {
-    /// Returns the findings of a cluster of which nothing could be read.
+impl Default for ClusterFacts {
+    fn default() -> Self {
+        let member = FleetMember { cluster: Cluster::Local, metadata: Metadata::default() };
+        Self { member, in_use: Vec::new(), unknown: Vec::new(), is_interrupted: false }
+    }
+}
+
+impl ClusterFacts {
+    /// Whether it is the local cluster.
+    pub(super) fn is_local(&self) -> bool {
+        self.member.cluster == Cluster::Local
+    }
+
+    /// Returns the facts if nothing could be read.
     pub(super) fn unknown(cause: Cause) -> Self {
         Self { unknown: vec![cause], ..Self::default() }
     }
@@ -142,11 +163,11 @@ mod tests {
     fn in_use_outweighs_unknown() {
         let in_use = vec![ObjectCount::of(&Noun::OBJECT, false, vec!["a".to_owned()]).unwrap()];
         let unknown = vec![Cause::new("timeout", "no answer")];
-        let mut findings = ClusterFindings { in_use, unknown, ..ClusterFindings::default() };
-        assert_eq!(findings.state(), UsageState::InUse);
-        findings.in_use.clear();
-        assert_eq!(findings.state(), UsageState::Unknown);
-        findings.unknown.clear();
-        assert_eq!(findings.state(), UsageState::Empty);
+        let mut facts = ClusterFacts { in_use, unknown, ..ClusterFacts::default() };
+        assert_eq!(facts.state(), UsageState::InUse);
+        facts.in_use.clear();
+        assert_eq!(facts.state(), UsageState::Unknown);
+        facts.unknown.clear();
+        assert_eq!(facts.state(), UsageState::Empty);
     }
 }

@@ -6,10 +6,9 @@ use admission::{Cause, Verdict};
 use serde::Serialize;
 
 use super::acknowledge::Acknowledgement;
-use super::decide;
-use super::facts::{ClusterFacts, Facts, FactsReader, Progress, half};
-use super::findings::{ClusterFindings, ObjectCount, UsageState};
-use super::karmada::KarmadaPart;
+use super::decide::{self, Case};
+use super::facts::{Facts, FactsReader, Progress, half};
+use super::findings::{ClusterFacts, ObjectCount, UsageState};
 use super::messages;
 use super::summary::FleetSummary;
 use super::survey::Survey;
@@ -58,27 +57,13 @@ pub struct ClusterImpact {
     pub summary: String,
     /// Objects that the deletion would delete.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub in_use: Vec<ImpactCount>,
+    pub in_use: Vec<ObjectCount>,
     /// The reasons for what could not be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unchecked: Vec<UnknownReason>,
     /// The acknowledgement that replaces the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acknowledged: Option<Acknowledgement>,
-}
-
-/// A number of objects of one kind.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ImpactCount {
-    /// The kind, as a plural noun.
-    pub what: String,
-    /// The number of objects that were read.
-    pub count: usize,
-    /// Whether there may be more.
-    pub more: bool,
-    /// The first names; none with `showObjectNames: false`.
-    pub names: Vec<String>,
 }
 
 /// A reason why something could not be read.
@@ -101,13 +86,15 @@ impl Survey {
     ) -> Impact {
         let (target, exists) = self.target(clients, subject, deadline).await;
         let reader = FactsReader { clients, config: &self.config, progress };
-        let facts = reader.read(&target, deadline.into(), false).await;
-        self.report(&target, exists, &facts)
+        // As if the guard protected the object.
+        let case = Case { is_selected: true, ..Case::new(&self.config, &target, clients.context.now()) };
+        let facts = reader.read(&case, deadline.into(), true).await;
+        self.report(&case, exists, &facts)
     }
 
     /// Returns the list of the fleet as reviews read it.
     pub async fn members(&self, clients: &Clients, deadline: Instant) -> MembersResult {
-        FactsReader { clients, config: &self.config, progress: &|_| {} }.list(deadline.into()).await
+        FactsReader { clients, config: &self.config, progress: &|_| {} }.members(deadline.into()).await
     }
 
     /// Reads the target in the local cluster. Without it, the target has no labels.
@@ -137,25 +124,24 @@ impl Survey {
         (target, exists)
     }
 
-    fn report(&self, target: &Target, exists: Option<bool>, facts: &Facts) -> Impact {
-        let config = &self.config;
-        let ruling = decide::close_any(config, target, facts);
-        let summary = FleetSummary::of(config, target, facts);
+    fn report(&self, case: &Case<'_>, exists: Option<bool>, facts: &Facts) -> Impact {
+        let target = case.target;
+        let ruling = decide::close(case, facts);
+        let summary = FleetSummary::of(case, facts);
         let (verdict, denial) = match &ruling.verdict {
             Verdict::Allow | Verdict::Mutate(_) => ("allow", None),
             Verdict::Deny(denial) => ("deny", Some(denial)),
             Verdict::Unknown(_) => ("unknown", ruling.refusal.as_ref()),
         };
         // For a part of Karmada no cluster is read on purpose.
-        let is_karmada_part = KarmadaPart::of(config, target).is_some();
-        let incomplete = summary.incomplete.iter().filter(|_| !is_karmada_part || facts.members.is_err());
+        let incomplete = summary.incomplete.iter().filter(|_| case.part.is_none() || facts.members.is_err());
         Impact {
             kind: match target.kind {
                 DeletionKind::Namespace => "Namespace",
                 DeletionKind::Crd => "CustomResourceDefinition",
             },
             name: target.name.clone(),
-            time: time::format(facts.now),
+            time: time::format(case.now),
             exists,
             verdict,
             message: denial.map(|denial| denial.message.clone()),
@@ -166,25 +152,19 @@ impl Survey {
     }
 
     fn cluster(&self, cluster: &ClusterFacts, summary: &FleetSummary<'_>) -> ClusterImpact {
-        let ClusterFacts { member, findings } = cluster;
-        let counts = |counts: &[ObjectCount]| {
-            let count = |count: &ObjectCount| ImpactCount {
-                what: count.noun.many.to_string(),
-                count: count.objects,
-                more: count.more,
-                names: if self.config.show_object_names { count.names.clone() } else { Vec::new() },
-            };
-            counts.iter().map(count).collect()
-        };
+        let mut in_use = cluster.in_use.clone();
+        if !self.config.show_object_names {
+            in_use.iter_mut().for_each(|count| count.names.clear());
+        }
         let mut acknowledged = summary.acknowledged.iter();
-        let acknowledged = acknowledged.find(|(of, _)| of.member.cluster == member.cluster);
-        let is_empty = *findings == ClusterFindings::default();
+        let acknowledged = acknowledged.find(|(of, _)| of.member.cluster == cluster.member.cluster);
+        let is_empty = cluster.state() == UsageState::Empty;
         ClusterImpact {
-            cluster: member.cluster.name().to_owned(),
-            state: findings.state(),
+            cluster: cluster.member.cluster.name().to_owned(),
+            state: cluster.state(),
             summary: if is_empty { String::new() } else { messages::findings(&self.config, cluster) },
-            in_use: counts(&findings.in_use),
-            unchecked: findings.unknown.iter().map(UnknownReason::of).collect(),
+            in_use,
+            unchecked: cluster.unknown.iter().map(UnknownReason::of).collect(),
             acknowledged: acknowledged.map(|(_, acknowledgement)| acknowledgement.clone()),
         }
     }
@@ -198,6 +178,7 @@ impl UnknownReason {
 
 #[cfg(test)]
 mod tests {
+    use super::super::queries::Noun;
     use super::*;
 
     #[test]
@@ -206,9 +187,9 @@ mod tests {
             cluster: "m1".into(),
             state: UsageState::InUse,
             summary: "500+ pods (a, …)".into(),
-            in_use: vec![ImpactCount {
-                what: "pods".into(),
-                count: 500,
+            in_use: vec![ObjectCount {
+                noun: Noun { one: "pod".into(), many: "pods".into() },
+                objects: 500,
                 more: true,
                 names: vec!["a".into()],
             }],

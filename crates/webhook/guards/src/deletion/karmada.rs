@@ -25,17 +25,6 @@ pub(super) const EXECUTION_PREFIX: &str = "karmada-es-";
 /// Karmada's API group. Its other groups end with it.
 pub(super) const GROUP: &str = "karmada.io";
 
-/// Whether the fleet needs a part of Karmada.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Protection {
-    /// The fleet does not need it; it is checked like any other object.
-    None,
-    /// The fleet does not need it, and no member cluster has it: its cluster is deleted or being deleted.
-    LocalOnly,
-    /// The fleet needs it.
-    Required,
-}
-
 impl<'t> KarmadaPart<'t> {
     /// Returns the part of Karmada that the target's name names, if Karmada is the fleet.
     pub(super) fn of(config: &Config, target: &'t Target) -> Option<Self> {
@@ -54,15 +43,12 @@ impl<'t> KarmadaPart<'t> {
         }
     }
 
-    /// Returns whether the fleet needs this part.
-    pub(super) fn protection(self, members: &[FleetMember]) -> Protection {
+    /// Whether the fleet needs this part: the core while it has clusters, and an execution namespace while its cluster is joined.
+    pub(super) fn is_needed(self, members: &[FleetMember]) -> bool {
         match self {
-            Self::Core if members.is_empty() => Protection::None,
-            Self::Core => Protection::Required,
+            Self::Core => !members.is_empty(),
             Self::ExecutionSpace(cluster) => {
-                let is_joined =
-                    |member: &FleetMember| member.cluster.name() == cluster && !member.metadata.deleting;
-                if members.iter().any(is_joined) { Protection::Required } else { Protection::LocalOnly }
+                members.iter().any(|member| member.cluster.name() == cluster && !member.metadata.deleting)
             }
         }
     }
@@ -97,15 +83,12 @@ mod tests {
         let (m1, mut deleting) = (member("m1", &[]), member("m2", &[]));
         deleting.metadata.deleting = true;
         let members = [m1, deleting];
-        assert_eq!(KarmadaPart::Core.protection(&members), Protection::Required);
-        assert_eq!(
-            KarmadaPart::Core.protection(members.get(1..).unwrap()),
-            Protection::Required,
-            "a cluster that is being unjoined needs it"
-        );
-        assert_eq!(KarmadaPart::Core.protection(&[]), Protection::None);
-        assert_eq!(KarmadaPart::ExecutionSpace("m1").protection(&members), Protection::Required);
-        assert_eq!(KarmadaPart::ExecutionSpace("m2").protection(&members), Protection::LocalOnly);
-        assert_eq!(KarmadaPart::ExecutionSpace("m9").protection(&members), Protection::LocalOnly);
+        assert!(KarmadaPart::Core.is_needed(&members));
+        let unjoined = members.get(1..).unwrap();
+        assert!(KarmadaPart::Core.is_needed(unjoined), "a cluster that is being unjoined needs it");
+        assert!(!KarmadaPart::Core.is_needed(&[]));
+        for (cluster, expected) in [("m1", true), ("m2", false), ("m9", false)] {
+            assert_eq!(KarmadaPart::ExecutionSpace(cluster).is_needed(&members), expected, "{cluster}");
+        }
     }
 }

@@ -6,14 +6,13 @@
 mod remedy;
 
 use std::collections::BTreeMap;
-use std::time::SystemTime;
 
 use admission::text::one_line;
 use admission::{Cause, Denial, DenialCause, OVERRIDE, Ruling};
 
 use super::config::Config;
-use super::facts::ClusterFacts;
-use super::findings::{ObjectCount, Reason, UsageState};
+use super::decide::Case;
+use super::findings::{ClusterFacts, ObjectCount, Reason, UsageState};
 use super::karmada::KarmadaPart;
 use super::summary::FleetSummary;
 use super::target::Target;
@@ -111,14 +110,13 @@ fn reason(causes: &[Cause]) -> String {
 
 /// Returns the findings of one cluster in full.
 pub(super) fn findings(config: &Config, cluster: &ClusterFacts) -> String {
-    let found = &cluster.findings;
-    match found.state() {
-        UsageState::InUse if found.unknown.is_empty() => contents(config, &found.in_use, MAX_OBJECTS),
+    match cluster.state() {
+        UsageState::InUse if cluster.unknown.is_empty() => contents(config, &cluster.in_use, MAX_OBJECTS),
         UsageState::InUse => {
-            let contents = contents(config, &found.in_use, MAX_OBJECTS);
-            format!("{contents}; not everything could be read: {}", reason(&found.unknown))
+            let contents = contents(config, &cluster.in_use, MAX_OBJECTS);
+            format!("{contents}; not everything could be read: {}", reason(&cluster.unknown))
         }
-        UsageState::Unknown => reason(&found.unknown),
+        UsageState::Unknown => reason(&cluster.unknown),
         UsageState::Empty => "nothing".to_owned(),
     }
 }
@@ -146,7 +144,7 @@ fn unknown_lines(config: &Config, summary: &FleetSummary<'_>, message: Message) 
 
 /// Returns why a cluster could not be checked. Most texts begin with its name.
 fn named_reason(config: &Config, cluster: &ClusterFacts) -> String {
-    let (name, reason) = (name(config, cluster), reason(&cluster.findings.unknown));
+    let (name, reason) = (name(config, cluster), reason(&cluster.unknown));
     if reason.contains(name) || remedy::is_wrong_cluster(cluster) {
         reason
     } else {
@@ -158,7 +156,7 @@ fn named_reason(config: &Config, cluster: &ClusterFacts) -> String {
 fn by_code<'c>(clusters: &[&'c ClusterFacts]) -> BTreeMap<&'static str, Vec<&'c ClusterFacts>> {
     let mut by_code: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for cluster in clusters {
-        let code = cluster.findings.unknown.first().map_or(cause::REFUSED, |cause| cause.code);
+        let code = cluster.unknown.first().map_or(cause::REFUSED, |cause| cause.code);
         by_code.entry(code).or_default().push(*cluster);
     }
     by_code
@@ -173,7 +171,7 @@ fn ignored_override(message: Message, current: &Override) -> Message {
 }
 
 /// Adds the command that overrides the denial.
-fn overriding(allowed: Overrides, target: &Target, message: Message, now: SystemTime) -> Message {
+fn overriding(allowed: Overrides, &Case { target, now, .. }: &Case<'_>, message: Message) -> Message {
     let is_annotated = overrides::ALL.iter().any(|key| target.annotations.contains_key(*key));
     let object = format!("{} {}", target.kind.short_name(), target.name);
     let command = overrides::command(&object, &target.name, allowed, is_annotated, now);
@@ -185,18 +183,11 @@ fn overriding(allowed: Overrides, target: &Target, message: Message, now: System
 }
 
 /// Creates the denial from its first lines and the steps.
-fn deny(
-    config: &Config,
-    target: &Target,
-    summary: &FleetSummary<'_>,
-    mut message: Message,
-    steps: remedy::Steps,
-    now: SystemTime,
-) -> Denial {
+fn deny(case: &Case<'_>, summary: &FleetSummary<'_>, mut message: Message, steps: remedy::Steps) -> Denial {
     for why in summary.invalid_acknowledgements.iter().take(MAX_LINES) {
         message = message.detail(&format!("Acknowledgement ignored: {why}"));
     }
-    message = ignored_override(message, &target.find_override(config.overrides, now));
+    message = ignored_override(message, &case.current_override);
     if let Some(next) = steps.next {
         message = message.next(&next);
     }
@@ -206,10 +197,10 @@ fn deny(
     if !steps.is_transient {
         // Durward reads override annotations of the stored object, which it does not have.
         let is_wrong = summary.unknown.iter().any(|cluster| remedy::is_wrong_cluster(cluster));
-        let allowed = if is_wrong { Overrides::Permission } else { config.overrides };
-        message = overriding(allowed, target, message, now);
+        let allowed = if is_wrong { Overrides::Permission } else { case.config.overrides };
+        message = overriding(allowed, case, message);
     }
-    denial(&message, causes_for_programs(config, summary))
+    denial(&message, causes_for_programs(case.config, summary))
 }
 
 fn denial(message: &Message, mut causes: Vec<DenialCause>) -> Denial {
@@ -235,12 +226,8 @@ pub(super) fn another_cluster(target: &Target) -> Cause {
 }
 
 /// Returns the denial of a deletion that would delete objects in use.
-pub(super) fn in_use(
-    config: &Config,
-    target: &Target,
-    summary: &FleetSummary<'_>,
-    now: SystemTime,
-) -> Denial {
+pub(super) fn in_use(case: &Case<'_>, summary: &FleetSummary<'_>) -> Denial {
+    let &Case { config, target, .. } = case;
     let (text, in_use) = (target.text(), &summary.in_use);
     let unchecked = match (summary.unknown.len(), &summary.incomplete) {
         (0, None) => String::new(),
@@ -253,10 +240,10 @@ pub(super) fn in_use(
         [only] => {
             let place = if config.fleet == Fleet::None { String::new() } else { format!(" in {share}") };
             let message = Message::new(&fit(MAX_OBJECTS, |max| {
-                let contents = contents(config, &only.findings.in_use, max);
+                let contents = contents(config, &only.in_use, max);
                 format!("{text} is still in use{place}: {contents}{unchecked}")
             }));
-            match only.findings.unknown.as_slice() {
+            match only.unknown.as_slice() {
                 [] => message,
                 unknown => message.detail(&format!("not everything could be read: {}", reason(unknown))),
             }
@@ -275,17 +262,13 @@ pub(super) fn in_use(
         }
     };
     let message = unknown_lines(config, summary, message);
-    deny(config, target, summary, message, remedy::for_in_use(target, summary), now)
+    deny(case, summary, message, remedy::for_in_use(target, summary))
 }
 
 /// Returns the denial for `onUnknown: deny`. Line 1 has the whole reason if it fits, else a few words, and details follow.
-pub(super) fn unknown(
-    config: &Config,
-    target: &Target,
-    summary: &FleetSummary<'_>,
-    now: SystemTime,
-) -> Denial {
-    let whole = |cluster: &ClusterFacts| reason(&cluster.findings.unknown);
+pub(super) fn unknown(case: &Case<'_>, summary: &FleetSummary<'_>) -> Denial {
+    let &Case { config, target, .. } = case;
+    let whole = |cluster: &ClusterFacts| reason(&cluster.unknown);
     let (mut short, mut long) = (Vec::new(), Vec::new());
     if let Some(cause) = &summary.incomplete {
         long.push(cause.text.clone());
@@ -298,7 +281,7 @@ pub(super) fn unknown(
             short.push(ANOTHER_CLUSTER.to_owned());
         }
         [only] => {
-            let code = only.findings.unknown.first().map_or("", |cause| cause.code);
+            let code = only.unknown.first().map_or("", |cause| cause.code);
             let text = |why: &str| format!("{} could not be checked ({why})", place(config, only));
             long.push(text(&whole(only)));
             short.push(text(remedy::phrase(code)));
@@ -324,7 +307,7 @@ pub(super) fn unknown(
     } else {
         unknown_lines(config, summary, Message::new(&line(&short)))
     };
-    deny(config, target, summary, message, remedy::for_unknown(config, target, summary, now), now)
+    deny(case, summary, message, remedy::for_unknown(case, summary))
 }
 
 /// Returns `1 member cluster` or `3 member clusters`.
@@ -335,7 +318,7 @@ fn member_clusters(number: usize) -> String {
 /// Returns one cause per code, so that metrics count each code once per review.
 pub(super) fn causes(config: &Config, summary: &FleetSummary<'_>) -> Vec<Cause> {
     let unchecked = |cluster: &&ClusterFacts| {
-        format!("{} could not be checked ({})", name(config, cluster), reason(&cluster.findings.unknown))
+        format!("{} could not be checked ({})", name(config, cluster), reason(&cluster.unknown))
     };
     let of_clusters = by_code(&summary.unknown).into_iter().map(|(code, clusters)| {
         let shown: Vec<_> = clusters.iter().take(MAX_WARNINGS).map(unchecked).collect();
@@ -357,19 +340,15 @@ fn causes_for_programs(config: &Config, summary: &FleetSummary<'_>) -> Vec<Denia
     let clusters = summary.in_use.iter().map(of(Reason::InUse));
     let clusters = clusters.chain(summary.unknown.iter().map(of(Reason::Unknown)));
     let acknowledged = summary.acknowledged.iter().map(|(cluster, acknowledgement)| {
-        let (why, until) = (reason(&cluster.findings.unknown), &acknowledgement.until);
+        let (why, until) = (reason(&cluster.unknown), &acknowledgement.until);
         denial_cause(Reason::Acknowledged, format!("{why}; acknowledged until {until}"), &name(cluster))
     });
     incomplete.chain(clusters).chain(acknowledged).collect()
 }
 
 /// Adds warnings and audit annotations to a ruling.
-pub(super) fn annotate(
-    config: &Config,
-    target: &Target,
-    summary: &FleetSummary<'_>,
-    mut ruling: Ruling,
-) -> Ruling {
+pub(super) fn annotate(case: &Case<'_>, summary: &FleetSummary<'_>, mut ruling: Ruling) -> Ruling {
+    let &Case { config, target, .. } = case;
     let local = if config.is_karmada() { "the control plane" } else { "this cluster" };
     if target.dry_run {
         warn_of_clusters(config, target, summary, local, &mut ruling);
@@ -415,7 +394,7 @@ fn warn_of_clusters(
 ) {
     let found: Vec<_> = summary.in_use.iter().chain(&summary.unknown).collect();
     for cluster in found.iter().take(MAX_WARNINGS) {
-        let verb = match cluster.findings.state() {
+        let verb = match cluster.state() {
             UsageState::InUse | UsageState::Empty => "has ",
             UsageState::Unknown => "could not be checked: ",
         };
@@ -447,7 +426,7 @@ fn warn_of_rest(config: &Config, summary: &FleetSummary<'_>, ruling: &mut Ruling
         ruling.warnings.push(format!(
             "{PREFIX}{} could not be checked ({}); acknowledged until {}: {}; {consequence}",
             name(config, cluster),
-            reason(&cluster.findings.unknown),
+            reason(&cluster.unknown),
             a.until,
             a.reason,
         ));
@@ -467,14 +446,8 @@ pub(super) fn overridden(target: &Target, reason: &str, until: &str) -> Ruling {
 }
 
 /// Returns the denial for a part of Karmada that the fleet needs. It offers no override: the loss is too large.
-pub(super) fn karmada_part(
-    config: &Config,
-    target: &Target,
-    part: KarmadaPart<'_>,
-    members: &[FleetMember],
-    now: SystemTime,
-) -> Ruling {
-    let text = target.text();
+pub(super) fn karmada_part(case: &Case<'_>, part: KarmadaPart<'_>, members: &[FleetMember]) -> Ruling {
+    let text = case.target.text();
     let (what, next) = match part {
         KarmadaPart::Core => (
             format!(
@@ -491,24 +464,25 @@ pub(super) fn karmada_part(
         ),
     };
     let message = Message::new(&what);
-    let message = ignored_override(message, &target.find_override(config.overrides, now));
+    let message = ignored_override(message, &case.current_override);
     let message = message.next(&format!(
         "{next}. If a cluster is Ready, that also deletes what Karmada deployed there: {UNJOIN_PAGE}"
     ));
     let causes = vec![denial_cause(Reason::KarmadasOwn, what, LOCAL)];
-    Ruling::deny(denial(&message, causes)).audit("karmada-part", &target.name)
+    Ruling::deny(denial(&message, causes)).audit("karmada-part", &case.target.name)
 }
 
 /// Returns the ruling for a CRD whose objects Durward isn't configured to read.
-pub(super) fn unreadable_group(config: &Config, target: &Target, now: SystemTime) -> Ruling {
+pub(super) fn unreadable_group(case: &Case<'_>) -> Ruling {
+    let &Case { config, target, .. } = case;
     let group = target.group();
     let groups = config.api_groups.0.iter().map(String::as_str).chain([group]).collect::<Vec<_>>().join(", ");
     let why = format!("API group {group} is not in guards.deletion.crds.apiGroups");
     let message = Message::new(&format!("{}: {why}", cannot_tell(target)));
-    let message = ignored_override(message, &target.find_override(config.overrides, now)).admin(&format!(
+    let message = ignored_override(message, &case.current_override).admin(&format!(
         "add it to values.yaml, then helm upgrade; without the chart, apply what `durward manifests` prints: crds: {{apiGroups: [{groups}]}}"
     ));
-    let message = overriding(config.overrides, target, message, now);
+    let message = overriding(config.overrides, case, message);
     let causes = vec![denial_cause(Reason::Unknown, why.clone(), FLEET_FIELD)];
     Ruling::unknown(Cause::new(cause::FORBIDDEN, why)).refuse_with(denial(&message, causes))
 }

@@ -19,7 +19,7 @@
 //! | `decide`, `karmada` | decide, and protect what Karmada needs. Pure |
 //! | `facts`, `reader` | read the fleet, and one cluster |
 //! | `queries` | the Lists of a namespace, and the rule by which an object counts |
-//! | `findings`, `summary`, `acknowledge` | sum up clusters, and accept missing answers. Pure |
+//! | `findings`, `summary`, `acknowledge` | the facts of one cluster and of all, and missing answers that are accepted. Pure |
 //! | `messages` | texts |
 //! | `impact`, `survey` | the same reads and decisions for commands |
 //! | `config`, `rules`, `policies` | configuration, webhook entry, permissions and native policies |
@@ -63,8 +63,8 @@ use review::DeletionGuard;
 
 pub use acknowledge::{ACKNOWLEDGEMENT, Acknowledgement, acknowledgement};
 pub use facts::Progress;
-pub use findings::UsageState;
-pub use impact::{ClusterImpact, Impact, ImpactCount, UnknownReason};
+pub use findings::{ObjectCount, UsageState};
+pub use impact::{ClusterImpact, Impact, UnknownReason};
 pub use survey::{AcknowledgementReport, Survey, Validity};
 pub use target::{DeletionKind, DeletionSubject};
 

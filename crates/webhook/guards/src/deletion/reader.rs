@@ -5,6 +5,7 @@
 //! The objects of a CRD are listed at a version that this cluster serves. The control plane's version may be another one, and a
 //! 404 for it proves nothing.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use admission::Cause;
@@ -13,12 +14,12 @@ use futures_util::stream::FuturesOrdered;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::config::Config;
-use super::findings::{ClusterFindings, ObjectCount};
+use super::facts::FactsReader;
+use super::findings::{ClusterFacts, ObjectCount};
 use super::queries::{InUseRule, Noun, ResourceQuery};
 use super::target::{DeletionKind, Target};
 use cluster::fleet::{Cluster, GetQuery, ListQuery, Object, Part};
-use cluster::{Address, Clients, Pages, Resource, cause};
+use cluster::{Address, Pages, Resource, cause};
 
 /// The result of one List.
 #[derive(Default)]
@@ -50,78 +51,80 @@ impl ListResult {
     }
 }
 
-/// Reads one cluster for one review.
-#[derive(Clone, Copy)]
-pub(super) struct ClusterReader<'r> {
-    /// The clients of the control plane.
-    pub(super) clients: &'r Clients,
-    /// The configuration of the guard.
-    pub(super) config: &'r Config,
-    /// The cluster to read.
-    pub(super) cluster: &'r Cluster,
-    /// The deadline of each request.
-    pub(super) deadline: Instant,
-}
-
-impl ClusterReader<'_> {
-    /// Reads what the deletion would delete.
-    pub(super) async fn findings(&self, target: &Target) -> ClusterFindings {
-        let findings = match target.kind {
-            DeletionKind::Namespace => self.namespace(target).await,
-            DeletionKind::Crd => self.crd(target).await,
+impl FactsReader<'_> {
+    /// Reads what the deletion would delete in a cluster, each request until the deadline.
+    pub(super) async fn cluster(
+        &self,
+        cluster: &Cluster,
+        target: &Target,
+        deadline: Instant,
+    ) -> ClusterFacts {
+        let facts = match self.queries(cluster, target, deadline).await {
+            Ok(queries) => {
+                let namespace =
+                    if target.kind == DeletionKind::Namespace { target.name.as_str() } else { "" };
+                // `FuturesOrdered` polls only the List that is ready to continue. `join_all` polls all of them, up to 30 futures.
+                let lists: FuturesOrdered<_> = queries
+                    .iter()
+                    .map(async |query| (&query.noun, self.list(cluster, query, namespace, deadline).await))
+                    .collect();
+                summarize(lists.collect::<Vec<_>>().await)
+            }
+            Err(cause) => ClusterFacts::unknown(cause),
         };
-        findings.unwrap_or_else(ClusterFindings::unknown).on_one_line()
+        facts.on_one_line()
     }
 
-    async fn namespace(&self, target: &Target) -> Result<ClusterFindings, Cause> {
-        // The namespace exists here: its stored object was read before.
-        if *self.cluster != Cluster::Local
-            && self.get(&Resource::NAMESPACES, &target.name, Part::Metadata).await?.is_none()
-        {
-            return Ok(ClusterFindings::default());
-        }
-        // `FuturesOrdered` polls only the List that is ready to continue. `join_all` polls all of them, up to 30 futures.
-        let lists: FuturesOrdered<_> = self
-            .config
-            .queries
-            .iter()
-            .map(async |query| {
-                let mut list = self.list(query, &target.name).await;
-                list.unknown = list.unknown.into_iter().map(|why| explain(query, why)).collect();
-                (&query.noun, list)
-            })
-            .collect();
-        Ok(summarize(lists.collect::<Vec<_>>().await))
-    }
-
-    async fn crd(&self, target: &Target) -> Result<ClusterFindings, Cause> {
-        let found = self.get(&target.kind.resource(), &target.name, Part::Whole).await?;
-        let Some(found) = found else { return Ok(ClusterFindings::default()) };
-        let (resource, noun, part) = (served(&found, target)?, Noun::OBJECT, Part::Metadata);
-        let query = ResourceQuery { resource, field_selector: "", part, noun, rule: InUseRule::Always };
-        let list = self.list(&query, "").await;
-        Ok(summarize(vec![(&query.noun, list)]))
-    }
-
-    async fn get(&self, resource: &Resource, name: &str, part: Part) -> Result<Option<Object>, Cause> {
-        let query = GetQuery { address: Address { resource, namespace: "", name }, part };
-        self.clients.reader.get_object(self.cluster, query, self.deadline.into_std()).await
+    /// Returns the Lists that decide in a cluster; none if it does not have the object.
+    async fn queries(
+        &self,
+        cluster: &Cluster,
+        target: &Target,
+        deadline: Instant,
+    ) -> Result<Cow<'_, [ResourceQuery]>, Cause> {
+        let part = match target.kind {
+            // The namespace exists here: its stored object was read before.
+            DeletionKind::Namespace if *cluster == Cluster::Local => {
+                return Ok(Cow::Borrowed(&self.config.queries));
+            }
+            DeletionKind::Namespace => Part::Metadata,
+            DeletionKind::Crd => Part::Whole,
+        };
+        let resource = target.kind.resource();
+        let address = Address { resource: &resource, namespace: "", name: &target.name };
+        let query = GetQuery { address, part };
+        let found = self.clients.reader.get_object(cluster, query, deadline.into_std()).await?;
+        Ok(match (found, target.kind) {
+            (None, _) => Cow::Borrowed(&[]),
+            (Some(_), DeletionKind::Namespace) => Cow::Borrowed(&self.config.queries),
+            (Some(found), DeletionKind::Crd) => {
+                let (resource, noun, part) = (served(&found, target)?, Noun::OBJECT, Part::Metadata);
+                let rule = InUseRule::Always;
+                Cow::Owned(vec![ResourceQuery { resource, field_selector: "", part, noun, rule }])
+            }
+        })
     }
 
     /// Reads a List until a page has an object in use, to its end, or as far as it can be read.
-    async fn list(&self, query: &ResourceQuery, namespace: &str) -> ListResult {
+    async fn list(
+        &self,
+        cluster: &Cluster,
+        query: &ResourceQuery,
+        namespace: &str,
+        deadline: Instant,
+    ) -> ListResult {
         let mut list = ListResult::default();
         let ResourceQuery { resource, field_selector, part, .. } = query;
         let list_query = ListQuery { namespace, field_selector, part: *part, ..ListQuery::new(resource) };
-        let time = self.deadline.saturating_duration_since(Instant::now());
-        let (reader, deadline) = (self.clients.reader.as_ref(), self.deadline.into_std());
-        let mut pages = Pages::new(reader, self.cluster, list_query, deadline);
+        let time = deadline.saturating_duration_since(Instant::now());
+        let mut pages = Pages::new(&*self.clients.reader, cluster, list_query, deadline.into_std());
         loop {
             let page = match pages.next().await {
                 Ok(Some(page)) => page,
                 Ok(None) => return list,
                 Err(why) => {
-                    list.unknown.push(self.explain_failure(query, &pages, why, time));
+                    let why = self.explain_failure(query, &pages, why, time);
+                    list.unknown.push(if namespace.is_empty() { why } else { explain(query, why) });
                     return ListResult { is_interrupted: pages.pages_read() > 0, more: true, ..list };
                 }
             };
@@ -202,21 +205,21 @@ struct CrdVersion {
     storage: bool,
 }
 
-/// Derives the findings of a cluster from its Lists.
-fn summarize(lists: Vec<(&Noun, ListResult)>) -> ClusterFindings {
-    let mut findings = ClusterFindings::default();
+/// Derives the facts of a cluster from its Lists.
+fn summarize(lists: Vec<(&Noun, ListResult)>) -> ClusterFacts {
+    let mut facts = ClusterFacts::default();
     for (noun, list) in lists {
-        findings = list.unknown.into_iter().fold(findings, ClusterFindings::and_unknown);
-        findings.is_interrupted |= list.is_interrupted;
-        findings.in_use.extend(ObjectCount::of(noun, list.more, list.in_use));
+        facts = list.unknown.into_iter().fold(facts, ClusterFacts::and_unknown);
+        facts.is_interrupted |= list.is_interrupted;
+        facts.in_use.extend(ObjectCount::of(noun, list.more, list.in_use));
     }
     // A message leaves out the ReplicaSets if it names a Deployment, which owns most of them. They count in any case: an owner reference
     // can name a Deployment that does not exist.
     let is = |count: &ObjectCount, kind: &str| count.noun.one == kind;
-    if findings.in_use.iter().any(|count| is(count, "Deployment")) {
-        findings.in_use.retain(|count| !is(count, "ReplicaSet"));
+    if facts.in_use.iter().any(|count| is(count, "Deployment")) {
+        facts.in_use.retain(|count| !is(count, "ReplicaSet"));
     }
-    findings
+    facts
 }
 
 /// Adds to a failure of a List that the configuration names its resource, and that every cluster must serve it.

@@ -6,7 +6,7 @@ use std::time::Instant;
 use admission::{BoxFuture, Fields, Guard, Request, Ruling, SettlePolicy};
 
 use super::config::Config;
-use super::decide::{self, Next};
+use super::decide::{self, Case};
 use super::facts::FactsReader;
 use super::messages;
 use super::target::{Target, TargetField};
@@ -57,23 +57,20 @@ impl DeletionGuard {
         let Self { config, clients, .. } = self;
         let reader = FactsReader { clients, config, progress: &|_| {} };
         let now = || clients.context.now();
-        let unread = match reader.stored(&target, deadline.into()).await {
-            Ok(Some(stored)) => {
-                target.set_metadata(stored.metadata);
-                None
-            }
-            Ok(None) => {
-                return decide::unidentified(config, &target, messages::another_cluster(&target), now());
-            }
-            // An override counts also if the API server does not answer Durward. It is in the object that the review contains.
-            Err(why) => Some(why),
-        };
-        match (decide::by_metadata(config, &target, now()), unread) {
-            (Next::Rule(ruling), _) => *ruling,
-            (Next::ReadFacts { .. }, Some(why)) => decide::unidentified(config, &target, why, now()),
-            (Next::ReadFacts { list_only }, None) => {
-                let facts = reader.read(&target, deadline.into(), list_only).await;
-                decide::close(config, &target, &facts)
+        let stored = reader.stored(&target, deadline.into()).await;
+        if let Ok(None) = stored {
+            let why = messages::another_cluster(&target);
+            return decide::unidentified(&Case::new(config, &target, now()), why);
+        }
+        // An override counts also if the API server does not answer Durward. It is in the object that the review contains.
+        let unread = stored.map(|stored| target.set_metadata(stored)).err();
+        let case = Case::new(config, &target, now());
+        match (decide::by_metadata(&case), unread) {
+            (Some(ruling), _) => ruling,
+            (None, Some(why)) => decide::unidentified(&case, why),
+            (None, None) => {
+                let facts = reader.read(&case, deadline.into(), case.reads_clusters()).await;
+                decide::close(&case, &facts)
             }
         }
     }

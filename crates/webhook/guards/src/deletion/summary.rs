@@ -1,16 +1,14 @@
 //! The summary of the facts: the clusters by their meaning for the deletion.
 
 use std::collections::HashSet;
-use std::time::SystemTime;
 
 use admission::Cause;
 
 use super::acknowledge::{self, Acknowledgement};
-use super::config::Config;
-use super::facts::{ClusterFacts, Facts};
-use super::findings::UsageState;
+use super::decide::Case;
+use super::facts::Facts;
+use super::findings::{ClusterFacts, UsageState};
 use super::karmada::KarmadaPart;
-use super::target::Target;
 use cluster::cause;
 use cluster::fleet::{Cluster, Fleet};
 
@@ -23,9 +21,9 @@ pub(super) struct FleetSummary<'f> {
     pub(super) members: usize,
     /// Clusters where something is in use.
     pub(super) in_use: Vec<&'f ClusterFacts>,
-    /// Clusters with unknown findings and without an acknowledgement.
+    /// Clusters with unknown facts and without an acknowledgement.
     pub(super) unknown: Vec<&'f ClusterFacts>,
-    /// Clusters with unknown findings and an acknowledgement.
+    /// Clusters with unknown facts and an acknowledgement.
     pub(super) acknowledged: Vec<(&'f ClusterFacts, Acknowledgement)>,
     /// The reason why the facts may lack clusters.
     pub(super) incomplete: Option<Cause>,
@@ -39,7 +37,7 @@ pub(super) struct FleetSummary<'f> {
 
 impl<'f> FleetSummary<'f> {
     /// Sorts the clusters.
-    pub(super) fn of(config: &Config, target: &Target, facts: &'f Facts) -> Self {
+    pub(super) fn of(case: &Case<'_>, facts: &'f Facts) -> Self {
         let mut summary = Self {
             clusters: facts.clusters.len(),
             members: facts.clusters.iter().filter(|cluster| !cluster.is_local()).count(),
@@ -48,22 +46,22 @@ impl<'f> FleetSummary<'f> {
             ..Self::default()
         };
         for cluster in &facts.clusters {
-            match cluster.findings.state() {
+            match cluster.state() {
                 UsageState::Empty => {}
                 UsageState::InUse => summary.in_use.push(cluster),
-                UsageState::Unknown => summary.add_unknown(config, cluster, facts.now),
+                UsageState::Unknown => summary.add_unknown(case, cluster),
             }
         }
         // For an execution namespace no other cluster is read.
-        let is_local_only = matches!(KarmadaPart::of(config, target), Some(KarmadaPart::ExecutionSpace(_)));
+        let is_local_only = matches!(case.part, Some(KarmadaPart::ExecutionSpace(_)));
         let has_no_members = facts.members.as_ref().is_ok_and(|members| members.is_empty());
-        summary.is_empty_fleet = config.fleet != Fleet::None && !is_local_only && has_no_members;
+        summary.is_empty_fleet = case.config.fleet != Fleet::None && !is_local_only && has_no_members;
         summary
     }
 
-    fn add_unknown(&mut self, config: &Config, cluster: &'f ClusterFacts, now: SystemTime) {
-        let covers = acknowledge::covers(&cluster.findings);
-        match acknowledge::find(config, &cluster.member, now).filter(|_| !cluster.is_local()) {
+    fn add_unknown(&mut self, case: &Case<'_>, cluster: &'f ClusterFacts) {
+        let covers = acknowledge::covers(cluster);
+        match acknowledge::find(case.config, &cluster.member, case.now).filter(|_| !cluster.is_local()) {
             Some(Ok(acknowledgement)) => match covers {
                 Ok(()) => return self.acknowledged.push((cluster, acknowledgement)),
                 Err(what) => {

@@ -10,7 +10,8 @@ use std::time::SystemTime;
 use admission::{Cause, Operation, Raw, Request, Shape};
 
 use crate::overrides::{self, Override, Overrides};
-use cluster::{Metadata, Resource, cause};
+use cluster::fleet::Object;
+use cluster::{Resource, cause};
 
 admission::fields! {
     /// The fields that the decoder reads.
@@ -148,9 +149,11 @@ impl Target {
         Ok(Self { kind, name, reviewed_uid, labels, annotations, deleting, dry_run })
     }
 
-    /// Replaces the metadata that decides.
-    pub(super) fn set_metadata(&mut self, stored: Metadata) {
-        (self.labels, self.annotations, self.deleting) = (stored.labels, stored.annotations, stored.deleting);
+    /// Replaces the metadata that decides by that of the stored object.
+    pub(super) fn set_metadata(&mut self, stored: Option<Object>) {
+        let Some(Object { metadata, .. }) = stored else { return };
+        (self.labels, self.annotations, self.deleting) =
+            (metadata.labels, metadata.annotations, metadata.deleting);
     }
 
     /// Judges the target's override annotations.

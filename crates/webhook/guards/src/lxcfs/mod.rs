@@ -104,7 +104,7 @@ impl Configured for Arc<Config> {
     }
 
     fn requirements(&self) -> Requirements {
-        Requirements { reads_cluster: true, watches: vec![Resource::NAMESPACES], ..Requirements::default() }
+        Requirements { reads_cluster: true, watches_namespaces: true, ..Requirements::default() }
     }
 
     fn exempts_all(&self) -> Option<&'static str> {

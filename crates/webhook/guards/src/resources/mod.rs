@@ -38,7 +38,7 @@ use crate::common::{Defaults, FailurePolicy, Remark, SYSTEM_NAMESPACE};
 use crate::kind::{Configured, GuardKind, Permission, Permissions, Requirements};
 use crate::webhook::WebhookEntry;
 use ::config::Section;
-use cluster::{Clients, Reader, Resource};
+use cluster::{Clients, Reader};
 use policy::set::PolicySet;
 
 use config::Config;
@@ -104,11 +104,7 @@ impl Configured for Arc<Config> {
 
     fn requirements(&self) -> Requirements {
         let reads_cluster = self.depends_on_namespaces();
-        Requirements {
-            reads_cluster,
-            watches: if reads_cluster { vec![Resource::NAMESPACES] } else { Vec::new() },
-            ..Requirements::default()
-        }
+        Requirements { reads_cluster, watches_namespaces: reads_cluster, ..Requirements::default() }
     }
 
     fn exempts_all(&self) -> Option<&'static str> {

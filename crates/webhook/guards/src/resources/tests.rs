@@ -413,7 +413,7 @@ fn remarks_list_the_policies_and_warn_of_those_that_a_cluster_can_not_live_with(
 
 #[test]
 fn namespaces_are_watched_only_if_a_policy_or_an_exemption_needs_them() {
-    let is_watched = |config: Arc<Config>| !config.requirements().watches.is_empty();
+    let is_watched = |config: Arc<Config>| config.requirements().watches_namespaces;
     assert!(!is_watched(valid(&POLICY.bound())));
     let selects = POLICY.bound().replace(
         "validationActions",

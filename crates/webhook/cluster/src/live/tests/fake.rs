@@ -6,21 +6,24 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use hyper::header::ACCEPT;
 use hyper::{Request, Response};
+use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
-use tower::BoxError;
+use tower::{BoxError, service_fn};
 
 use crate::live::api_server::ApiServer;
 use crate::live::body::BodyReader;
-use crate::live::pool::{ConnectionPool, FLEET_CONNECTIONS, RequestLimiter, ResponseBody, Sender};
+use crate::live::client::{Connections, SharedClient, name};
 use crate::live::{Access, Live};
 
+type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
 type Answered = Result<Response<ResponseBody>, BoxError>;
 
 /// The API server's side.
@@ -43,21 +46,27 @@ pub(super) struct Stream {
 /// Returns a client and its API server.
 pub(in crate::live) fn live() -> (Live, Fake) {
     let (sender, asked) = mpsc::unbounded_channel();
-    let shared: Sender = Arc::new(move |request: Request<Body>| {
+    let service = service_fn(move |request: Request<Body>| {
         let sender = sender.clone();
-        Box::pin(async move {
+        async move {
             let (answer, answered) = oneshot::channel();
             let accept = request.headers().get(ACCEPT).map_or("", |value| value.to_str().unwrap()).to_owned();
+            // kube's requests have an empty parameter.
             let path = request.uri().path_and_query().unwrap().to_string();
+            let path = path.replace("?&", "?").trim_end_matches('?').to_owned();
             sender.send(Asked { path, accept, answer }).map_err(|_| "gone")?;
             answered.await.unwrap_or_else(|_| Err("connection reset".into()))
-        })
+        }
     });
-    let url = "https://api".to_owned();
-    let connections = ConnectionPool { shared, http2: Arc::default() };
-    let limiter = RequestLimiter::new(FLEET_CONNECTIONS);
-    let server = ApiServer::new(connections, &url, limiter, BodyReader::default());
-    (Live::new(server, url, Access::default()), Fake { asked })
+    let connections = Connections {
+        url: "https://api".to_owned(),
+        own: Arc::new(SharedClient::new(Client::new(service, "default"), true)),
+        members: Vec::new(),
+        name: name("https://api"),
+        expiry: None,
+    };
+    let server = ApiServer::fixed(connections, BodyReader::default());
+    (Live::new(server, Access::default()), Fake { asked })
 }
 
 /// Waits until all tasks are idle. The clock is paused, so it advances only when all tasks wait.

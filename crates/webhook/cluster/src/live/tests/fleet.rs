@@ -355,7 +355,7 @@ async fn probes_run_at_once_and_every_minute_and_report_failures() {
         ("m2".to_owned(), Some(cause::UNREACHABLE)),
     ];
     assert_eq!(results(&live), expected);
-    assert!(live.readiness().is_empty());
+    assert!(live.readiness().is_none());
     // Probes of the same fleet continue, for example after a reload of the configuration.
     live.probe(Some(Fleet::Karmada));
     fake.was_not_asked().await;

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::fake::live;
 use super::member_requests::{find, list, m1, pods, query};
 use crate::fleet::{Cluster, GetQuery, Part};
-use crate::live::pool::{FLEET_CONNECTIONS, RequestLimiter};
+use crate::live::fleet_client::MAX_REQUESTS;
 use crate::{Address, Reader as _, Resource, cause};
 
 #[tokio::test(start_paused = true)]
@@ -51,9 +51,8 @@ async fn an_expired_deadline_sends_no_request() {
 async fn a_request_without_a_permit_is_overloaded_and_single_gets_do_not_wait() {
     use futures_util::future::join_all;
     let (live, mut fake) = live();
-    let places = RequestLimiter::new(FLEET_CONNECTIONS).max_requests();
     let of = m1();
-    let crowd = join_all((0..places).map(|_| list(&live, &of)));
+    let crowd = join_all((0..MAX_REQUESTS).map(|_| list(&live, &of)));
     let late = async {
         super::fake::settled().await;
         let deadline = (Instant::now() + Duration::from_secs(1)).into_std();
@@ -61,7 +60,7 @@ async fn a_request_without_a_permit_is_overloaded_and_single_gets_do_not_wait() 
         let overloaded = live.list(&of, query(&resource, "shop"), deadline).await.unwrap_err();
         assert_eq!(overloaded.code, cause::OVERLOADED);
         assert!(
-            overloaded.text.contains(&format!("has {places} requests in progress")),
+            overloaded.text.contains(&format!("has {MAX_REQUESTS} requests in progress")),
             "{}",
             overloaded.text
         );
@@ -78,5 +77,5 @@ async fn a_request_without_a_permit_is_overloaded_and_single_gets_do_not_wait() 
         }
     });
     assert!(single.unwrap().is_some());
-    assert_eq!(answers.len(), places);
+    assert_eq!(answers.len(), MAX_REQUESTS);
 }

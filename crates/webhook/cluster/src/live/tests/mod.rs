@@ -21,6 +21,7 @@ use super::Live;
 use crate::{Address, MetadataResult, Reader as _, Resource};
 use fake::{Fake, Stream, list, live, settled};
 
+/// The List and the watch of kube's watcher.
 const LIST: &str = "/api/v1/namespaces?limit=500";
 
 /// The address of most gets.
@@ -46,17 +47,16 @@ fn team(answer: MetadataResult) -> Option<String> {
 /// The path of a watch from `version` on.
 fn from(version: u64) -> String {
     format!(
-        "/api/v1/namespaces?watch=true&allowWatchBookmarks=true&timeoutSeconds=300&resourceVersion={version}"
+        "/api/v1/namespaces?watch=true&timeoutSeconds=290&allowWatchBookmarks=true&resourceVersion={version}"
     )
 }
 
-/// A client that watches namespaces. At version 10 there is `shop` with team `a`, and the watch is fresh.
+/// A client that watches namespaces. At version 10 there is `shop` with team `a`.
 async fn watched() -> (Live, Fake, Stream) {
     let (live, mut fake) = live();
-    live.watch(&Resource::NAMESPACES);
+    live.watch_namespaces();
     fake.asked(LIST).await.json(200, &list(10, "", &[fake::namespace("shop", 9, "a")]));
     let stream = fake.asked(&from(10)).await.stream();
-    tokio::time::sleep(super::reflector::SETTLE_TIME).await;
     settled().await;
     (live, fake, stream)
 }

@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -72,8 +71,14 @@ impl Server {
         Self { address, certificate: pair.cert.pem(), seen }
     }
 
+    /// Returns what the server saw next, without the first request of each client.
     async fn next(&mut self) -> Seen {
-        self.seen.recv().await.unwrap()
+        loop {
+            match self.seen.recv().await.unwrap() {
+                Seen::Request { path, .. } if path.ends_with("/version") => {}
+                seen => return seen,
+            }
+        }
     }
 
     /// Returns the path of the next request, which must have the token and this HTTP version.
@@ -105,7 +110,7 @@ async fn serve(stream: TcpStream, acceptor: TlsAcceptor, seen: UnboundedSender<S
         let header =
             |name: &str| request.headers().get(name).map_or("", |value| value.to_str().unwrap()).to_owned();
         let (authorization, impersonated) = (header(AUTHORIZATION.as_str()), header("impersonate-user"));
-        let path = request.uri().path_and_query().unwrap().to_string();
+        let path = request.uri().path_and_query().unwrap().to_string().replace("?&", "?");
         let (response, is_silent) = (answer(&path), path.contains("/silent"));
         if path.contains("/last/") {
             last.notify_one();
@@ -197,7 +202,7 @@ fn named(name: &str) -> Address<'_> {
 async fn everything_is_streams_of_one_http2_connection() {
     let mut server = Server::start(&["h2", "http/1.1"], &["127.0.0.1"]).await;
     let live = connected(&server.kubeconfig()).await;
-    live.watch(&Resource::NAMESPACES);
+    live.watch_namespaces();
     assert_eq!(server.next().await, Seen::Connection { alpn: "h2".to_owned(), name: None });
     assert_eq!(server.request(Version::HTTP_2).await, super::LIST);
     assert_eq!(server.request(Version::HTTP_2).await, super::from(1));
@@ -215,14 +220,14 @@ async fn everything_is_streams_of_one_http2_connection() {
         server.request(Version::HTTP_2).await;
     }
     assert!(server.seen.try_recv().is_err());
-    assert_eq!(live.readiness()[0].name, "namespaces");
+    assert_eq!(live.readiness().unwrap().name, "namespaces");
 }
 
 #[tokio::test]
 async fn dropping_live_closes_its_connection() {
     let mut server = Server::start(&["h2"], &["127.0.0.1"]).await;
     let live = connected(&server.kubeconfig()).await;
-    live.watch(&Resource::NAMESPACES);
+    live.watch_namespaces();
     server.next().await;
     server.request(Version::HTTP_2).await;
     server.request(Version::HTTP_2).await;
@@ -377,10 +382,10 @@ async fn crowd(server: &mut Server, live: &Live, count: usize) -> (usize, Versio
 }
 
 #[tokio::test]
-async fn many_requests_share_eight_connections_and_single_gets_use_another() {
+async fn many_requests_share_four_connections_and_single_gets_use_another() {
     let mut server = Server::start(&["h2", "http/1.1"], &["127.0.0.1"]).await;
     let live = connected(&server.kubeconfig()).await;
-    assert_eq!(crowd(&mut server, &live, 1000).await, (crate::live::FLEET_CONNECTIONS, Version::HTTP_2));
+    assert_eq!(crowd(&mut server, &live, 1000).await, (crate::live::MEMBER_CLIENTS, Version::HTTP_2));
     assert_eq!(crowd(&mut server, &live, 1000).await, (0, Version::HTTP_2));
     assert_eq!(team(get(&live, shop()).await).as_deref(), Some("a"));
     assert_eq!(server.next().await, Seen::Connection { alpn: "h2".to_owned(), name: None });
@@ -415,66 +420,6 @@ async fn a_closed_connection_to_member_clusters_is_opened_again() {
         server.request(Version::HTTP_2).await;
         assert_eq!(server.next().await, Seen::Closed);
     }
-}
-
-#[tokio::test]
-async fn requests_that_wait_for_a_connection_share_its_failure() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("https://{}", listener.local_addr().unwrap());
-    let attempts = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&attempts);
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            counted.fetch_add(1, Ordering::Relaxed);
-            drop(stream);
-        }
-    });
-    let live = connected(&kubeconfig(&url, "", "", "token: secret")).await;
-    let names: Vec<String> = (0..500).map(|at| format!("m{at}")).collect();
-    let answers = futures_util::future::join_all(names.iter().map(|name| ask_member(&live, name))).await;
-    assert!(
-        answers.iter().all(|answer| answer.as_ref().is_err_and(|cause| cause.code == cause::UNREACHABLE))
-    );
-    let attempts = attempts.load(Ordering::Relaxed);
-    // tokio polls some of the requests only after the first attempts have failed.
-    assert!((crate::live::FLEET_CONNECTIONS..100).contains(&attempts), "{attempts}");
-}
-
-#[tokio::test]
-async fn http1_servers_get_fewer_than_64_connections() {
-    let mut server = Server::start(&["http/1.1"], &["127.0.0.1"]).await;
-    let live = connected(&server.kubeconfig()).await;
-    // The first requests try HTTP/2.
-    let (_, version) = crowd(&mut server, &live, 1).await;
-    assert_eq!(version, Version::HTTP_11);
-    let (connections, version) = crowd(&mut server, &live, 500).await;
-    assert_eq!(version, Version::HTTP_11);
-    assert!(connections < 64, "{connections}");
-}
-
-#[tokio::test]
-async fn over_http1_a_wait_for_a_permit_is_not_a_timeout_of_the_member() {
-    use crate::fleet::Cluster;
-    let mut server = Server::start(&["http/1.1"], &["127.0.0.1"]).await;
-    let live = connected(&server.kubeconfig()).await;
-    crowd(&mut server, &live, 1).await;
-    let resource = Resource::NAMESPACES;
-    let deadline = std::time::Instant::now() + Duration::from_millis(300);
-    let query = super::member_requests::query(&resource, "");
-    let of = |name: String| Cluster::Member(name.into());
-    let members: Vec<_> =
-        (0..60).map(|at| of(format!("silent{at}"))).chain((0..40).map(|at| of(format!("m{at}")))).collect();
-    let asked = members.iter().map(|member| live.list(member, query, deadline));
-    let answers = futures_util::future::join_all(asked).await;
-    let codes = |answers: &[crate::fleet::PageResult], code| {
-        answers.iter().filter(|answer| answer.as_ref().is_err_and(|cause| cause.code == code)).count()
-    };
-    let (silent, healthy) = answers.split_at(60);
-    assert_eq!((codes(silent, cause::TIMEOUT), codes(silent, cause::OVERLOADED)), (48, 12));
-    assert_eq!(codes(healthy, cause::OVERLOADED), 40);
-    // The cancelled requests have returned their permits.
-    let (_, version) = crowd(&mut server, &live, 100).await;
-    assert_eq!(version, Version::HTTP_11);
 }
 
 /// Lists the fleet, and then requests a page of the only context of a kubeconfig.
@@ -542,4 +487,26 @@ async fn a_plugin_that_fails_is_not_run_again_at_once_unless_the_context_changes
     }
     // kube runs it once for a certificate and once for a token.
     assert_eq!(seen, ["a\na\n", "a\na\n", "a\na\nb\nb\n"]);
+}
+
+#[tokio::test]
+async fn the_clients_of_the_control_plane_are_replaced_when_its_kubeconfig_changes() {
+    let mut old = Server::start(&["h2"], &["127.0.0.1"]).await;
+    let mut new = Server::start(&["h2"], &["127.0.0.1"]).await;
+    let config = old.kubeconfig();
+    let live = connected(&config).await;
+    assert_eq!(team(get(&live, shop()).await).as_deref(), Some("a"));
+    assert!(matches!(old.next().await, Seen::Connection { .. }));
+    old.request(Version::HTTP_2).await;
+    std::fs::copy(new.kubeconfig().path, &config.path).unwrap();
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(31)).await;
+    tokio::time::resume();
+    while !live.server().ends_with(&format!("{}/", new.address)) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(team(get(&live, shop()).await).as_deref(), Some("a"));
+    assert!(matches!(new.next().await, Seen::Connection { .. }));
+    new.request(Version::HTTP_2).await;
+    assert!(!matches!(old.seen.try_recv(), Ok(Seen::Request { .. })));
 }

@@ -40,8 +40,8 @@ pub(crate) struct FleetContext {
     pub(crate) survey: Survey,
     /// The configured guard.
     pub(crate) guard: Box<dyn Configured>,
-    /// Resources that other guards of the file watch.
-    pub(crate) watches: Vec<Resource>,
+    /// Whether other guards of the file read namespaces.
+    pub(crate) watches_namespaces: bool,
     /// Clients of the control plane or the snapshot.
     pub(crate) clients: Clients,
     /// The command that prints the manifests, for messages.
@@ -105,6 +105,7 @@ async fn configured(path: &Path, flags: &ClusterArgs) -> Result<FleetContext, St
             "add deletion: {} under guards, or omit --config"
         })
     })?;
+    let watches_namespaces = file.watches_namespaces();
     let guard = file.guards.swap_remove(at);
     // As in `serve`, a context alone belongs to the kubeconfig that all guards use.
     let base = match guard.access {
@@ -117,8 +118,7 @@ async fn configured(path: &Path, flags: &ClusterArgs) -> Result<FleetContext, St
         Some(dir) => Clients::world(snapshot::open(dir)?),
         None => Clients::live(&Arc::new(connect(&access).await?)),
     };
-    let watches = file.guards.iter().flat_map(|other| other.configured.requirements().watches).collect();
-    Ok(FleetContext { survey, guard: guard.configured, watches, clients, manifests, access })
+    Ok(FleetContext { survey, guard: guard.configured, watches_namespaces, clients, manifests, access })
 }
 
 async fn detect(flags: &ClusterArgs) -> Result<FleetContext, Stop> {
@@ -140,7 +140,7 @@ async fn detect(flags: &ClusterArgs) -> Result<FleetContext, Stop> {
     };
     let (survey, guard) = with_defaults(&fleet)?;
     let manifests = "durward manifests --config durward.yaml".to_owned();
-    Ok(FleetContext { survey, guard, watches: Vec::new(), clients, manifests, access })
+    Ok(FleetContext { survey, guard, watches_namespaces: false, clients, manifests, access })
 }
 
 /// Creates live clients without sending a request.

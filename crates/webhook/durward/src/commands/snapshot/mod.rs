@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use cluster::Resource;
 use cluster::fleet::{LOCAL, Part, THIS_CLUSTER};
 use config::Problem;
 use console::exit::{Exit, Outcome};
@@ -66,8 +67,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
             (Some(_), Some(file)) if !has_fleet && args.targets.is_empty() => {
                 let context = etcd_context::open(&file, &args.cluster).await?;
                 let recorder = Recorder::over(context.clients.clone());
-                for resource in file.guards.iter().flat_map(|guard| guard.configured.requirements().watches) {
-                    recorder.read_all(&resource, Part::Metadata).await;
+                if file.watches_namespaces() {
+                    recorder.read_all(&Resource::NAMESPACES, Part::Metadata).await;
                 }
                 let unread = of_members(&recorder, &context.survey).await;
                 written(args, recorder, unread, &replay_etcd(args)).await
@@ -88,8 +89,8 @@ async fn of_fleet(
     let subjects = asked.subjects(&context).await?;
     let recorder = Recorder::over(context.clients.clone());
     let problems = impacts(args, &context, &subjects, &recorder).await;
-    for resource in &context.watches {
-        recorder.read_all(resource, Part::Metadata).await;
+    if context.watches_namespaces {
+        recorder.read_all(&Resource::NAMESPACES, Part::Metadata).await;
     }
     let (mut unread, mut replays) = (0, vec![replay(args, &subjects)]);
     if let (Some(survey), Some(file)) = (etcd_survey, file) {

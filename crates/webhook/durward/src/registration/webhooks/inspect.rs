@@ -1,5 +1,6 @@
 //! The state of a webhook configuration, and its problems with the commands that solve them.
 
+use cluster::live::Fault;
 use config::Problem;
 use serde_json::Value;
 
@@ -7,7 +8,7 @@ use super::compare::{self, ca_bundle, name};
 use super::object::{Object, State};
 use super::trust::TrustedCa;
 use crate::file::{Manage, NAME};
-use crate::registration::api::{Configuration, Fault};
+use crate::registration::api::Configuration;
 use crate::registration::names::{LABEL, kind};
 
 impl Object<'_> {

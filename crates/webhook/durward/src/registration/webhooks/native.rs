@@ -13,10 +13,11 @@ use serde_json::{Value, json};
 use super::compare::differences;
 use super::object::{Applied, code, problem_of};
 use crate::file::{Manage, NAME};
-use crate::registration::api::{ApiClient, Fault};
+use crate::registration::api::ApiClient;
 use crate::registration::names::{BINDING, POLICY, kind};
 use crate::registration::targets::{Needs, Target};
 use cluster::ApiError;
+use cluster::live::Fault;
 
 /// The policies that this process has applied or can find, by purpose, with the last apply of each.
 pub(super) type Known = BTreeMap<&'static str, Option<Applied>>;

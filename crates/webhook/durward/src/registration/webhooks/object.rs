@@ -11,10 +11,11 @@ use serde_json::{Value, json};
 use super::compare::{is_applied, is_ours, name, set_ca_bundle};
 use super::trust::{CaSource, TrustedCa};
 use crate::file::{Manage, NAME};
-use crate::registration::api::{ApiClient, Configuration, Fault};
+use crate::registration::api::{ApiClient, Configuration};
 use crate::registration::names::kind;
 use crate::registration::targets::{Needs, Target};
 use cluster::ApiError;
+use cluster::live::Fault;
 
 /// Tries of one pass, if other clients write at the same time.
 const TRIES: usize = 3;

@@ -4,16 +4,14 @@ use admission::{Denial, OnUnknown, SettlePolicy, Settled, settle};
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::super::facts::ClusterFacts;
-use super::super::findings::{ClusterFindings, ObjectCount};
+use super::super::findings::ObjectCount;
 use super::super::fixture::{config, crd, member, namespace, now, with_delete};
 use super::super::queries::Noun;
 use super::*;
 use crate::overrides;
 use admission::Cause;
-use cluster::Metadata;
 use cluster::cause;
-use cluster::fleet::{Cluster, FleetMember};
+use cluster::fleet::FleetMember;
 
 const KARMADA: &str = "fleet: karmada\n";
 
@@ -22,31 +20,34 @@ fn count(one: &'static str, names: &[&str]) -> ObjectCount {
     ObjectCount::of(&noun, false, names.iter().map(|&name| name.to_owned()).collect()).unwrap()
 }
 
-fn in_use(names: &[&str]) -> ClusterFindings {
-    ClusterFindings { in_use: vec![count("pod", names)], ..ClusterFindings::default() }
+fn in_use(names: &[&str]) -> ClusterFacts {
+    ClusterFacts { in_use: vec![count("pod", names)], ..ClusterFacts::default() }
 }
 
-fn no_answer() -> ClusterFindings {
-    ClusterFindings::unknown(Cause::new(cause::TIMEOUT, "no answer in 1.5 s"))
+fn no_answer() -> ClusterFacts {
+    ClusterFacts::unknown(Cause::new(cause::TIMEOUT, "no answer in 1.5 s"))
 }
 
-fn local(findings: ClusterFindings) -> ClusterFacts {
-    ClusterFacts { member: FleetMember { cluster: Cluster::Local, metadata: Metadata::default() }, findings }
+fn local(findings: ClusterFacts) -> ClusterFacts {
+    ClusterFacts { member: ClusterFacts::default().member, ..findings }
 }
 
 /// Returns facts with an empty control plane and these members.
-fn facts(members: Vec<(FleetMember, ClusterFindings)>) -> Facts {
+fn facts(members: Vec<(FleetMember, ClusterFacts)>) -> Facts {
     let list = members.iter().map(|(member, _)| member.clone()).collect();
-    let clusters = members.into_iter().map(|(member, findings)| ClusterFacts { member, findings });
+    let clusters = members.into_iter().map(|(member, findings)| ClusterFacts { member, ..findings });
     Facts {
-        now: now(),
         members: Ok(list),
-        clusters: std::iter::once(local(ClusterFindings::default())).chain(clusters).collect(),
+        clusters: std::iter::once(local(ClusterFacts::default())).chain(clusters).collect(),
     }
 }
 
-fn named(sights: Vec<(&str, ClusterFindings)>) -> Facts {
+fn named(sights: Vec<(&str, ClusterFacts)>) -> Facts {
     facts(sights.into_iter().map(|(name, findings)| (member(name, &[]), findings)).collect())
+}
+
+fn close(config: &Config, target: &Target, facts: &Facts) -> Ruling {
+    super::close(&Case::new(config, target, now()), facts)
 }
 
 fn denial(ruling: &Ruling) -> &Denial {
@@ -62,13 +63,13 @@ fn settled(ruling: Ruling, settle_policy: &SettlePolicy) -> Settled {
 
 #[test]
 fn names_clusters_in_use_and_clusters_that_could_not_be_checked() {
-    let m1 = ClusterFindings {
+    let m1 = ClusterFacts {
         in_use: vec![count("pod", &["web-0", "web-1", "web-2"]), count("PVC", &["data-web-0"])],
-        ..ClusterFindings::default()
+        ..ClusterFacts::default()
     };
     let facts = named(vec![
         ("m1", m1),
-        ("m2", ClusterFindings::default()),
+        ("m2", ClusterFacts::default()),
         ("m4", in_use(&["cart-0"])),
         ("m5", no_answer()),
     ]);
@@ -93,7 +94,7 @@ fn one_unknown_cluster_makes_the_ruling_unknown() {
     let ruling = close(
         &config(KARMADA),
         &namespace("shop"),
-        &named(vec![("m1", ClusterFindings::default()), ("m5", no_answer())]),
+        &named(vec![("m1", ClusterFacts::default()), ("m5", no_answer())]),
     );
     let Verdict::Unknown(causes) = &ruling.verdict else { panic!("{ruling:?}") };
     assert_eq!(causes, &[Cause::new("timeout", "m5 could not be checked (no answer in 1.5 s)")]);
@@ -124,14 +125,13 @@ fn reports_one_cause_per_code_for_many_clusters() {
 #[test]
 fn an_unread_fleet_list_is_unknown_unless_the_local_cluster_is_in_use() {
     let stale = |findings| Facts {
-        now: now(),
         members: Err(Cause::new(
             cause::STALE_FLEET,
             "the list of the fleet's clusters could not be read: no answer",
         )),
         clusters: vec![local(findings)],
     };
-    let ruling = close(&config(KARMADA), &namespace("shop"), &stale(ClusterFindings::default()));
+    let ruling = close(&config(KARMADA), &namespace("shop"), &stale(ClusterFacts::default()));
     assert!(
         matches!(&ruling.verdict, Verdict::Unknown(causes) if causes[0].code == "stale-fleet"),
         "{ruling:?}"
@@ -150,7 +150,7 @@ fn an_unread_fleet_list_is_unknown_unless_the_local_cluster_is_in_use() {
 
 #[test]
 fn a_cluster_without_facts_is_unknown_and_not_empty() {
-    let mut facts = named(vec![("m1", ClusterFindings::default()), ("m2", ClusterFindings::default())]);
+    let mut facts = named(vec![("m1", ClusterFacts::default()), ("m2", ClusterFacts::default())]);
     assert_eq!(close(&config(KARMADA), &namespace("shop"), &facts).verdict, Verdict::Allow);
     let last = facts.clusters.pop();
     let ruling = close(&config(KARMADA), &namespace("shop"), &facts);
@@ -185,7 +185,7 @@ fn an_acknowledgement_replaces_an_answer_and_warns() {
         close(&config(KARMADA), &namespace("shop"), &with(in_use(&["a"]))).verdict,
         Verdict::Deny(_)
     ));
-    let overloaded = ClusterFindings::unknown(Cause::new(cause::OVERLOADED, "no place"));
+    let overloaded = ClusterFacts::unknown(Cause::new(cause::OVERLOADED, "no place"));
     assert!(matches!(
         close(&config(KARMADA), &namespace("shop"), &with(overloaded)).verdict,
         Verdict::Unknown(_)
@@ -198,7 +198,7 @@ fn an_acknowledgement_does_not_cover_missing_capacity_and_the_denial_says_so() {
         ("durward.dev/acknowledge-unreachable", "link cut"),
         ("durward.dev/acknowledge-until", "2026-12-01T00:00:00Z"),
     ];
-    let overloaded = ClusterFindings::unknown(Cause::new(cause::OVERLOADED, "no place"));
+    let overloaded = ClusterFacts::unknown(Cause::new(cause::OVERLOADED, "no place"));
     let facts = facts(vec![(member("m5", &until), overloaded)]);
     let ruling = close(&config(KARMADA), &namespace("shop"), &facts);
     assert!(matches!(&ruling.verdict, Verdict::Unknown(causes) if causes[0].code == cause::OVERLOADED));
@@ -220,14 +220,14 @@ fn every_ruling_warns_of_a_fleet_without_clusters() {
         audit
     };
     let shop = namespace("shop");
-    assert!(warns(KARMADA, &shop, ClusterFindings::default()));
+    assert!(warns(KARMADA, &shop, ClusterFacts::default()));
     assert!(warns(KARMADA, &shop, in_use(&["a"])));
-    assert!(!warns("scope: all", &shop, ClusterFindings::default()), "there is no fleet");
+    assert!(!warns("scope: all", &shop, ClusterFacts::default()), "there is no fleet");
     assert!(
-        !warns(KARMADA, &namespace("karmada-es-m9"), ClusterFindings::default()),
+        !warns(KARMADA, &namespace("karmada-es-m9"), ClusterFacts::default()),
         "the others were not asked"
     );
-    let some = close(&config(KARMADA), &shop, &named(vec![("m1", ClusterFindings::default())]));
+    let some = close(&config(KARMADA), &shop, &named(vec![("m1", ClusterFacts::default())]));
     assert!(some.warnings.is_empty());
 }
 
@@ -261,7 +261,7 @@ fn the_calling_cluster_cannot_be_acknowledged() {
 fn a_dry_run_warns_of_each_cluster_also_if_it_is_allowed() {
     let mut target = namespace("shop");
     target.dry_run = true;
-    let ruling = close(&config(KARMADA), &target, &named(vec![("m1", ClusterFindings::default())]));
+    let ruling = close(&config(KARMADA), &target, &named(vec![("m1", ClusterFacts::default())]));
     assert_eq!(ruling.verdict, Verdict::Allow);
     let warnings: Vec<_> = ruling.warnings.iter().collect();
     assert_eq!(
@@ -312,7 +312,7 @@ fn marks_a_long_list_of_names_as_cut() {
 #[test]
 fn denies_parts_of_karmada_that_the_fleet_needs() {
     let config = config(&format!("{KARMADA}scope: labeled"));
-    let needed = Facts { clusters: vec![], ..named(vec![("m1", ClusterFindings::default())]) };
+    let needed = Facts { clusters: vec![], ..named(vec![("m1", ClusterFacts::default())]) };
     for target in [namespace("karmada-system"), namespace("karmada-cluster"), crd("works.work.karmada.io")] {
         let ruling = close(&config, &target, &needed);
         let Verdict::Deny(denial) = &ruling.verdict else { panic!("{ruling:?}") };
@@ -325,7 +325,7 @@ fn denies_parts_of_karmada_that_the_fleet_needs() {
     }
     let ruling = close(&config, &namespace("karmada-es-m1"), &needed);
     assert!(denial(&ruling).message.contains("is Karmada's work queue for member cluster m1"), "{ruling:?}");
-    let facts = Facts { clusters: vec![local(ClusterFindings::default())], ..named(vec![]) };
+    let facts = Facts { clusters: vec![local(ClusterFacts::default())], ..named(vec![]) };
     let ruling = close(&config, &namespace("karmada-es-m9"), &facts);
     assert_eq!(ruling.verdict, Verdict::Allow, "not labeled, not needed");
     assert!(!ruling.is_unguarded, "logged, because the fleet was read");
@@ -340,8 +340,7 @@ fn denies_parts_of_karmada_that_the_fleet_needs() {
 
 #[test]
 fn parts_of_karmada_are_unknown_without_the_fleet_list() {
-    let stale =
-        Facts { members: Err(Cause::new(cause::STALE_FLEET, "no answer")), clusters: vec![], now: now() };
+    let stale = Facts { members: Err(Cause::new(cause::STALE_FLEET, "no answer")), clusters: vec![] };
     let ruling = close(&config(&format!("{KARMADA}scope: labeled")), &namespace("karmada-system"), &stale);
     assert!(matches!(ruling.verdict, Verdict::Unknown(_)), "{ruling:?}");
 }
@@ -377,18 +376,19 @@ fn names_what_is_wrong_with_the_override_of_such_a_crd() {
 }
 
 /// Decides by the request, and then by the metadata of an object that is stored as the request contains it.
-fn opened(yaml: &str, resource: &str, name: &str, change: impl FnOnce(&mut Value)) -> Next {
-    with_delete(resource, name, change, |request| match open(&config(yaml), request) {
-        Ok(target) => by_metadata(&config(yaml), &target, now()),
-        Err(ruling) => Next::Rule(ruling),
+///
+/// Without a ruling, returns whether clusters are read.
+fn opened(yaml: &str, resource: &str, name: &str, change: impl FnOnce(&mut Value)) -> Result<bool, Ruling> {
+    with_delete(resource, name, change, |request| {
+        let config = config(yaml);
+        let target = open(&config, request).map_err(|ruling| *ruling)?;
+        let case = Case::new(&config, &target, now());
+        by_metadata(&case).map_or(Ok(case.reads_clusters()), Err)
     })
 }
 
 fn ruled(yaml: &str, change: impl FnOnce(&mut Value)) -> Option<Ruling> {
-    match opened(yaml, "namespaces", "shop", change) {
-        Next::Rule(ruling) => Some(*ruling),
-        Next::ReadFacts { .. } => None,
-    }
+    opened(yaml, "namespaces", "shop", change).err()
 }
 
 #[test]
@@ -427,10 +427,7 @@ fn allows_terminating_exempt_and_unlabelled_objects_without_facts() {
 fn exempt_namespaces_do_not_exempt_crds() {
     let yaml = "scope: all\nexempt: {namespaces: ['*']}\ncrds: {apiGroups: ['*']}";
     let in_one = |r: &mut Value| r["namespace"] = "shop".into();
-    assert!(matches!(
-        opened(yaml, "customresourcedefinitions", "w.example.org", in_one),
-        Next::ReadFacts { .. }
-    ));
+    opened(yaml, "customresourcedefinitions", "w.example.org", in_one).unwrap();
 }
 
 #[test]
@@ -449,16 +446,10 @@ fn an_invalid_review_is_unknown_before_exemptions() {
 #[test]
 fn reads_the_list_for_unlabelled_parts_of_karmada() {
     let yaml = format!("{KARMADA}scope: labeled");
-    assert!(matches!(
-        opened(&yaml, "namespaces", "karmada-es-m1", |_| {}),
-        Next::ReadFacts { list_only: true, .. }
-    ));
+    assert!(!opened(&yaml, "namespaces", "karmada-es-m1", |_| {}).unwrap());
     let works = opened(KARMADA, "customresourcedefinitions", "works.work.karmada.io", |_| {});
-    assert!(matches!(works, Next::ReadFacts { list_only: true, .. }), "its objects could not be read");
-    assert!(matches!(
-        opened(KARMADA, "namespaces", "karmada-system", |_| {}),
-        Next::ReadFacts { list_only: false, .. }
-    ));
+    assert!(!works.unwrap(), "its objects could not be read");
+    assert!(opened(KARMADA, "namespaces", "karmada-system", |_| {}).unwrap());
 }
 
 #[test]

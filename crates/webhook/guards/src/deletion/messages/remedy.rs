@@ -5,7 +5,8 @@ use std::time::SystemTime;
 
 use super::super::acknowledge::{self, covers};
 use super::super::config::Config;
-use super::super::facts::ClusterFacts;
+use super::super::decide::Case;
+use super::super::findings::ClusterFacts;
 use super::super::summary::FleetSummary;
 use super::super::target::{DeletionKind, Target};
 use cluster::cause;
@@ -79,7 +80,7 @@ pub(super) fn phrase(code: &str) -> &'static str {
 
 /// Whether the object of the review does not exist in the cluster that Durward is connected to.
 pub(super) fn is_wrong_cluster(cluster: &ClusterFacts) -> bool {
-    let unknown = &cluster.findings.unknown;
+    let unknown = &cluster.unknown;
     cluster.is_local() && unknown.first().is_some_and(|cause| cause.code == cause::WRONG_CLUSTER)
 }
 
@@ -87,7 +88,7 @@ pub(super) fn is_wrong_cluster(cluster: &ClusterFacts) -> bool {
 pub(super) fn for_in_use(target: &Target, summary: &FleetSummary<'_>) -> Steps {
     let is_local = summary.in_use.iter().all(|cluster| cluster.is_local());
     let there = if is_local { "" } else { " there" };
-    let counts = || summary.in_use.iter().flat_map(|cluster| &cluster.findings.in_use);
+    let counts = || summary.in_use.iter().flat_map(|cluster| &cluster.in_use);
     let is_one = counts().map(|count| count.objects).sum::<usize>() == 1 && counts().all(|count| !count.more);
     let them = match (target.kind, is_one) {
         (_, true) => "it",
@@ -100,19 +101,14 @@ pub(super) fn for_in_use(target: &Target, summary: &FleetSummary<'_>) -> Steps {
 }
 
 /// Returns the steps for what could not be checked. If the list of the fleet is not known, acknowledgements do not help.
-pub(super) fn for_unknown(
-    config: &Config,
-    target: &Target,
-    summary: &FleetSummary<'_>,
-    now: SystemTime,
-) -> Steps {
+pub(super) fn for_unknown(&Case { config, target, now, .. }: &Case<'_>, summary: &FleetSummary<'_>) -> Steps {
     let is_complete = summary.incomplete.is_none();
     let mut remedies: BTreeSet<_> = summary.list_failure.iter().map(|code| Remedy::of(code, true)).collect();
     let mut is_local_grant = summary.list_failure.is_some();
     let mut waiting = Vec::new();
     for cluster in &summary.unknown {
-        let can_acknowledge = is_complete && covers(&cluster.findings).is_ok();
-        for why in &cluster.findings.unknown {
+        let can_acknowledge = is_complete && covers(cluster).is_ok();
+        for why in &cluster.unknown {
             let remedy = match Remedy::of(why.code, cluster.is_local()) {
                 _ if is_wrong_cluster(cluster) => Remedy::Connect,
                 Remedy::Wait if !can_acknowledge => Remedy::Retry,
@@ -190,15 +186,13 @@ fn wait(config: &Config, first: &ClusterFacts, others: &[&ClusterFacts], now: Sy
 mod tests {
     use admission::Cause;
 
-    use super::super::super::findings::ClusterFindings;
     use super::super::super::fixture::{config, member, namespace, now};
     use super::*;
-    use cluster::Metadata;
-    use cluster::fleet::{Cluster, FleetMember};
+    use cluster::fleet::FleetMember;
 
     fn unknown(member: FleetMember, codes: &[&'static str]) -> ClusterFacts {
         let unknown = codes.iter().map(|&code| Cause::new(code, code)).collect();
-        ClusterFacts { member, findings: ClusterFindings { unknown, ..ClusterFindings::default() } }
+        ClusterFacts { member, unknown, ..ClusterFacts::default() }
     }
 
     fn steps(yaml: &str, clusters: &[&[&'static str]], list_failure: Option<&'static str>) -> Steps {
@@ -206,7 +200,7 @@ mod tests {
         let incomplete = list_failure.map(|code| Cause::new(cause::STALE_FLEET, code));
         let unknown = clusters.iter().collect();
         let summary = FleetSummary { unknown, incomplete, list_failure, ..FleetSummary::default() };
-        for_unknown(&config(yaml), &namespace("shop"), &summary, now())
+        for_unknown(&Case::new(&config(yaml), &namespace("shop"), now()), &summary)
     }
 
     /// Returns both lines.
@@ -296,9 +290,10 @@ mod tests {
     }
 
     fn local(code: &'static str) -> String {
-        let local = unknown(FleetMember { cluster: Cluster::Local, metadata: Metadata::default() }, &[code]);
+        let local = unknown(ClusterFacts::default().member, &[code]);
         let summary = FleetSummary { unknown: vec![&local], ..FleetSummary::default() };
-        let Steps { next, admin, .. } = for_unknown(&config(KARMADA), &namespace("shop"), &summary, now());
+        let Steps { next, admin, .. } =
+            for_unknown(&Case::new(&config(KARMADA), &namespace("shop"), now()), &summary);
         format!("{} | {}", next.unwrap_or_default(), admin.unwrap_or_default())
     }
 }

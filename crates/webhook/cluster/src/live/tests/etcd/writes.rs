@@ -170,9 +170,9 @@ async fn a_lease_is_created_or_replaced_at_the_version_that_was_read() {
             200,
             json!({"metadata": {"name": "other", "namespace": "durward"}}),
             cause::GARBAGE,
-            "something else",
+            "it is another object",
         ),
-        (Some("6"), 200, json!("<html>"), cause::GARBAGE, "something else"),
+        (Some("6"), 200, json!("<html>"), cause::GARBAGE, "cannot be parsed"),
     ] {
         let WriteResult::Failed(cause) = write(version, code, &body).await.0 else { panic!("{code}") };
         assert_eq!(cause.code, expected, "{}", cause.text);
@@ -198,9 +198,9 @@ async fn whether_a_lease_can_be_written_is_tried_by_a_dry_run() {
     let deadline = Instant::now() + Duration::from_secs(5);
     let echo = stored(None).body(&lease());
     let forbidden = refusal(403, "Forbidden", "no");
-    let unsaid = refusal(422, "Invalid", "metadata.resourceVersion: must be specified for an update");
+    let changed = refusal(409, "Conflict", "the object has been modified");
     for (create, update, expected) in [
-        ((201, &echo), Some((422, &unsaid)), None),
+        ((201, &echo), Some((409, &changed)), None),
         ((201, &echo), Some((403, &forbidden)), Some((cause::FORBIDDEN, "update"))),
         ((403, &forbidden), None, Some((cause::FORBIDDEN, "create"))),
     ] {

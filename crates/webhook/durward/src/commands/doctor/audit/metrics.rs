@@ -4,6 +4,7 @@
 //! binding in audit mode has the actions `Warn` and `Audit`, so only `audit` is counted here.
 
 use cluster::ApiError;
+use cluster::live::Fault;
 use config::Problem;
 use console::exit::Stop;
 use k8s_openapi::api::core::v1::Pod;
@@ -15,7 +16,7 @@ use crate::args::ClusterArgs;
 use crate::certificates::rfc3339;
 use crate::clients::home::home;
 use crate::file::File;
-use crate::registration::api::{ApiClient, Fault};
+use crate::registration::api::ApiClient;
 use crate::registration::targets::Needs;
 
 /// The labels of Durward's pods, as the chart sets them.

@@ -16,7 +16,7 @@ async fn each_missing_permission_is_named_with_the_command_that_grants_it() {
         let mut replica = Replica::new(Manage::All, &server, None);
         replica.pass().await;
         let (_, text) = replica.readiness();
-        let cannot = format!("cannot {verb} {object}: Durward isn't allowed to (RBAC: verb {verb})");
+        let cannot = format!("cannot {verb} {object}: Durward is not permitted to {verb} ");
         let fix = "durward manifests --config durward.yaml --only rbac | kubectl apply -f -";
         assert!(text.contains(&cannot) && text.contains(fix), "{text}");
         let failed = "durward_webhook_requests_failed_total{reason=\"forbidden\"} ";
@@ -47,7 +47,7 @@ async fn an_api_server_that_does_not_answer_keeps_only_a_new_server_unready() {
     let mut replica = Replica::new(Manage::All, &server, None);
     replica.pass().await;
     let words = [
-        "cannot get validatingwebhookconfigurations durward: the API server answers 503",
+        "cannot get validatingwebhookconfigurations durward: the API server cannot answer now (503",
         "Durward tries again; check the API server",
         "kubectl get --raw /readyz",
     ];

@@ -36,11 +36,11 @@ fn acknowledgement(kind: u8) -> Vec<(&'static str, &'static str)> {
     }
 }
 
-fn findings((used, codes, _): &ClusterCase) -> ClusterFindings {
-    ClusterFindings {
+fn findings((used, codes, _): &ClusterCase) -> ClusterFacts {
+    ClusterFacts {
         in_use: if *used { vec![count("pod", &["a"])] } else { vec![] },
         unknown: codes.iter().map(|&code| Cause::new(code, code)).collect(),
-        ..ClusterFindings::default()
+        ..ClusterFacts::default()
     }
 }
 
@@ -86,7 +86,7 @@ impl Case {
             .map(|(at, is)| (member(&format!("m{at}"), &acknowledgement(is.2)), findings(is)))
             .collect();
         let mut facts = facts(members);
-        facts.clusters[0].findings = findings(&self.local);
+        facts.clusters[0] = findings(&self.local);
         if let Some(at) = self.missing.filter(|at| *at < facts.clusters.len()) {
             facts.clusters.remove(at);
         }

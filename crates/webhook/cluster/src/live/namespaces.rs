@@ -1,0 +1,140 @@
+//! The namespaces of the local cluster, kept up to date by a watch.
+//!
+//! API servers match the selectors of webhooks against such a cache, too. It never proves absence: a namespace that it does not have
+//! may be younger than the last event, and is requested.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use admission::Cause;
+use futures_util::{StreamExt as _, pin_mut};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use kube::core::PartialObjectMeta;
+use kube::runtime::reflector::{self, ObjectRef, Store};
+use kube::runtime::watcher::{self, watcher};
+use kube::runtime::{WatchStreamExt as _, watcher::Event};
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use super::api_server::ApiServer;
+use super::failure::{Failure, Status, of_error, refused};
+use crate::metadata::is_own_annotation;
+use crate::{Metadata, Readiness, Resource, cause};
+
+type Watched = PartialObjectMeta<Namespace>;
+
+/// A failure counts as the present state for this time. The watch is tried again after at most 30 s, and does not report a success
+/// without events.
+const FAILURE_AGE: Duration = Duration::from_secs(60);
+
+/// The namespaces. Dropping it stops the watch.
+pub(super) struct Namespaces {
+    state: Arc<RwLock<State>>,
+    task: AbortHandle,
+}
+
+/// Both are absent at first.
+#[derive(Default)]
+struct State {
+    store: Option<Store<Watched>>,
+    failure: Option<(Instant, Cause)>,
+}
+
+impl Drop for Namespaces {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Namespaces {
+    /// Starts the watch.
+    pub(super) fn watch(server: ApiServer, runtime: &Handle) -> Self {
+        let state = Arc::default();
+        let task = runtime.spawn(run(server, Arc::clone(&state)));
+        Self { state, task: task.abort_handle() }
+    }
+
+    /// Returns a namespace, if the cache has it.
+    pub(super) fn get(&self, name: &str) -> Option<Arc<Metadata>> {
+        let store = self.state.read().unwrap_or_else(PoisonError::into_inner).store.clone()?;
+        let found = store.get(&ObjectRef::new(name))?;
+        Some(Arc::new(Metadata {
+            labels: found.metadata.labels.clone().unwrap_or_default(),
+            annotations: found.metadata.annotations.clone().unwrap_or_default(),
+            deleting: found.metadata.deletion_timestamp.is_some(),
+        }))
+    }
+
+    /// Returns the line for `/readyz`.
+    pub(super) fn readiness(&self) -> Readiness {
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        let failure = state.failure.as_ref().filter(|(at, _)| at.elapsed() < FAILURE_AGE);
+        let reason = match (&state.store, failure) {
+            (None, None) => "not read yet".to_owned(),
+            (None, Some((_, cause))) => format!("not read yet: {}", cause.text),
+            (Some(store), None) => format!("watched, {} objects", store.len()),
+            (Some(store), Some((_, cause))) => {
+                format!("the watch is interrupted, {} objects: {}", store.len(), cause.text)
+            }
+        };
+        Readiness { name: Resource::NAMESPACES.to_string(), ok: state.store.is_some(), reason }
+    }
+}
+
+/// Watches over the present connections, and anew when they are replaced.
+async fn run(server: ApiServer, state: Arc<RwLock<State>>) {
+    let mut replaced = server.replaced();
+    loop {
+        replaced.mark_unchanged();
+        tokio::select! {
+            () = watch(&server, &state) => {}
+            // Fails if the connections are never replaced.
+            Ok(()) = replaced.changed() => {}
+        }
+    }
+}
+
+async fn watch(server: &ApiServer, state: &RwLock<State>) {
+    let (store, writer) = reflector::store();
+    let api: Api<Watched> = Api::all(server.client());
+    let events = watcher(api, watcher::Config::default()).default_backoff().modify(|namespace| {
+        let metadata = &mut namespace.metadata;
+        metadata.managed_fields = None;
+        metadata.annotations.get_or_insert_default().retain(|key, _| is_own_annotation(key));
+    });
+    let events = reflector::reflector(writer, events);
+    pin_mut!(events);
+    while let Some(event) = events.next().await {
+        let mut state = state.write().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            Ok(Event::Init | Event::InitApply(_)) => {}
+            Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_)) => {
+                state.store = Some(store.clone());
+                if state.failure.take().is_some() {
+                    tracing::info!("namespaces are watched again");
+                }
+            }
+            Err(error) => {
+                let Failure { cause, .. } = failure(&error, &server.name());
+                // Logged once for each cause, not for each attempt.
+                let known = state.failure.as_ref().filter(|(at, _)| at.elapsed() < FAILURE_AGE);
+                if known.is_none_or(|(_, old)| old.code != cause.code) {
+                    tracing::warn!(cause = cause.code, "namespaces are not watched: {}", cause.text);
+                }
+                state.failure = Some((Instant::now(), cause));
+            }
+        }
+    }
+}
+
+fn failure(error: &watcher::Error, who: &str) -> Failure {
+    use watcher::Error::{InitialListFailed, NoResourceVersion, WatchError, WatchFailed, WatchStartFailed};
+    match error {
+        InitialListFailed(error) => of_error(error, who, "list", &Resource::NAMESPACES),
+        WatchStartFailed(error) | WatchFailed(error) => of_error(error, who, "watch", &Resource::NAMESPACES),
+        WatchError(status) => refused(&Status::from(&**status), "watch", &Resource::NAMESPACES),
+        NoResourceVersion => Failure::new(cause::GARBAGE, "the answer has no resourceVersion"),
+    }
+}
