@@ -19,7 +19,6 @@ pub mod writer;
 mod api_error;
 mod clients;
 mod encode;
-mod gateway;
 mod metadata;
 mod objects;
 mod offline;

@@ -55,7 +55,7 @@ pub use access::Access;
 pub(crate) use api_server::ApiServer;
 pub(crate) use etcd::Members;
 pub use expiry::{CredentialKind, Expiry};
-pub(crate) use failure::{Failure, brief, short};
+pub(crate) use failure::{brief, short};
 pub use writer::LiveWriter;
 
 /// Credential plugins send requests to a cloud. One that waits for input cannot be used by a server.

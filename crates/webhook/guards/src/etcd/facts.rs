@@ -17,9 +17,7 @@ use super::kube_state::KubeState;
 use super::owners::{OwnerState, StatefulSet};
 use super::pod::Pod;
 use super::size::DeclaredSizes;
-use cluster::etcd::{
-    Alarm, Endpoint, EtcdRequest, EtcdResponse, Health, MemberList, MemberMetrics, Read, Status,
-};
+use cluster::etcd::{Alarm, Endpoint, EtcdRequest, EtcdResponse, MemberList, Read, Status};
 use cluster::writer::Reservation;
 use cluster::{Clients, cause};
 
@@ -49,7 +47,8 @@ pub(super) struct Facts {
 #[derive(Debug, Clone)]
 pub(super) struct PodFacts {
     pub(super) pod: Pod,
-    pub(super) view: MemberView,
+    /// The answers of its member, or why there are none.
+    pub(super) view: Result<Box<Answers>, Cause>,
     /// The state of its node, if it is cordoned or deleted.
     pub(super) node: Option<NodeState>,
     /// Whether its owner is deleted while others stay.
@@ -79,12 +78,8 @@ impl PodFacts {
         self.has_lost_node().then_some(Leaving::NodeDeleted)
     }
 
-    /// Returns the answers of a member with a JSON gateway.
     pub(super) fn answers(&self) -> Option<&Answers> {
-        match &self.view {
-            MemberView::Full(answers) => Some(answers),
-            MemberView::HealthOnly(..) | MemberView::NoResponse(_) => None,
-        }
+        self.view.as_deref().ok()
     }
 }
 
@@ -99,17 +94,7 @@ pub(super) enum Leaving {
     NodeDeleted,
 }
 
-/// The answers of a member, as far as there are any.
-#[derive(Debug, Clone)]
-pub(super) enum MemberView {
-    /// Those of the JSON gateway.
-    Full(Box<Answers>),
-    /// Health and metrics of a member without a gateway.
-    HealthOnly(Health, MemberMetrics),
-    NoResponse(Cause),
-}
-
-/// The answers of the JSON gateway.
+/// The answers of a member that returned its status.
 #[derive(Debug, Clone)]
 pub(super) struct Answers {
     pub(super) status: Status,
@@ -211,16 +196,15 @@ impl FactReader<'_> {
         self.end.min(Instant::now() + self.config.member_timeout)
     }
 
-    async fn view(&self, pod: &Pod) -> MemberView {
-        let not_running =
-            |code| MemberView::NoResponse(Cause::new(code, format!("etcd does not run in {}", pod.name)));
+    async fn view(&self, pod: &Pod) -> Result<Box<Answers>, Cause> {
+        let not_running = |code| Err(Cause::new(code, format!("etcd does not run in {}", pod.name)));
         // Another pod may have its address.
         if pod.has_ended() {
             return not_running(cause::UNREACHABLE);
         }
         if pod.address.is_empty() {
             let text = format!("{} has no address", pod.name);
-            return MemberView::NoResponse(Cause::new(cause::NO_ADDRESS, text));
+            return Err(Cause::new(cause::NO_ADDRESS, text));
         }
         let peer = self.group.peer(pod);
         let end = self.member_end();
@@ -231,20 +215,9 @@ impl FactReader<'_> {
         let (status, ((read, (members, by_quorum)), alarms)) =
             join(self.status(pod), join(join(read, lists), alarms)).await;
         match status {
-            Ok(status) => MemberView::Full(Box::new(Answers { status, read, members, by_quorum, alarms })),
-            Err(why) if why.code == cause::GATEWAY_OFF => self.health_only(&peer).await,
+            Ok(status) => Ok(Box::new(Answers { status, read, members, by_quorum, alarms })),
             Err(why) if pod.is_stopped() && is_silence(&why) => not_running(why.code),
-            Err(why) => MemberView::NoResponse(why),
-        }
-    }
-
-    async fn health_only(&self, peer: &Endpoint) -> MemberView {
-        let end = self.member_end();
-        let health = self.ask(peer, EtcdRequest::Health, end, variant!(Health));
-        let metrics = self.ask(peer, EtcdRequest::Metrics, end, variant!(Metrics));
-        match join(health, metrics).await {
-            (Ok(health), Ok(metrics)) => MemberView::HealthOnly(health, metrics),
-            (Err(why), _) | (_, Err(why)) => MemberView::NoResponse(why),
+            Err(why) => Err(why),
         }
     }
 

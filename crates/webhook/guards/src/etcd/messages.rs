@@ -177,8 +177,7 @@ struct Messages<'m> {
 impl Messages<'_> {
     fn audited(&self, ruling: Ruling) -> Ruling {
         let members: Vec<String> = self.table.rows.iter().map(|row| members::line(self.table, row)).collect();
-        let ruling = ruling.audit("etcd-cluster", &self.table.cluster).audit("members", members.join("; "));
-        if self.table.is_degraded { ruling.audit("read-from", "health and metrics") } else { ruling }
+        ruling.audit("etcd-cluster", &self.table.cluster).audit("members", members.join("; "))
     }
 
     fn deny(&self, reason: &Reason) -> Ruling {

@@ -219,7 +219,6 @@ impl Survey {
             healthy: table.healthy_without(""),
             is_leaderless: table.is_leaderless,
             unknown_voters: table.voters.as_ref().err().map(ReportCause::from),
-            is_degraded: table.is_degraded,
             members: members.collect(),
             changes: table.changes.iter().map(messages::change).collect(),
             notes: table.notes.iter().map(messages::note).collect(),

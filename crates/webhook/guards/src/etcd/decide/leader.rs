@@ -21,7 +21,7 @@ pub(super) fn decide_leader(input: Input<'_>, table: &Table, me: &Row, outcome: 
     if input.denies_leader() {
         return Decision::deny(Reason::LeaderForbidden);
     }
-    if progress.cannot_move_leader || table.is_degraded {
+    if progress.cannot_move_leader {
         let seconds = input.grace();
         if input.removal.by_controller && seconds > 0 {
             return allow(Warning::TransferOnStop { seconds });

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
 
 use super::super::facts::Facts;
-use super::super::facts::{Answers, MemberView, PodFacts};
+use super::super::facts::{Answers, PodFacts};
 use super::super::fixture::{config, now};
 use super::super::input::{Progress, Quorum};
 use super::super::kube_reader::NodeState;
@@ -204,9 +204,9 @@ impl Any {
         self.list().members.iter().filter(|member| !member.is_learner).count()
     }
 
-    fn view(&self, at: usize, problem: Problem) -> MemberView {
+    fn view(&self, at: usize, problem: Problem) -> Result<Box<Answers>, Cause> {
         if let Problem::NoResponse(code) = problem {
-            return MemberView::NoResponse(Cause::new(code, code));
+            return Err(Cause::new(code, code));
         }
         let id = Self::id(at);
         let cluster = if problem == Problem::OtherCluster { 5 } else { CLUSTER };
@@ -229,7 +229,7 @@ impl Any {
         let corrupt = self.members.iter().enumerate().filter(|(_, problem)| **problem == Problem::Corrupt);
         let alarms = corrupt.map(|(at, _)| Alarm { member: Self::id(at), kind: AlarmKind::Corrupt });
         let reads = problem != Problem::ReadFails && self.leader.is_some();
-        MemberView::Full(Box::new(Answers {
+        Ok(Box::new(Answers {
             status,
             read: if reads { Ok(Read::Served) } else { fails() },
             members: if problem == Problem::Learner { fails() } else { Ok(list.clone()) },

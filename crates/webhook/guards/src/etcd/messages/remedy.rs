@@ -126,7 +126,7 @@ fn exec(input: Input<'_>, pod: &str) -> String {
 /// Returns how to transfer leadership by hand.
 fn leader(input: Input<'_>, table: &Table) -> String {
     let progress = input.progress;
-    if progress.cannot_move_leader || table.is_degraded {
+    if progress.cannot_move_leader {
         return transfer_by_hand(input);
     }
     let me = table.row(&input.pod.uid);
@@ -148,9 +148,7 @@ fn scaled_away(input: Input<'_>, table: &Table) -> String {
         return "scale its StatefulSet back, or to 0 to remove the etcd cluster".to_owned();
     };
     let exec = exec(input, &other.name);
-    // Without a gateway an id may be only a position.
-    let id = table.row(uid).and_then(|me| me.id).filter(|_| !table.is_degraded);
-    match id {
+    match table.row(uid).and_then(|me| me.id) {
         Some(id) => format!("remove the member first {WITH_TLS}, then retry: {exec} member remove {id:x}"),
         None => format!(
             "remove the member first with etcdctl member remove ID {WITH_TLS}, then retry. IDs of the members: {exec} member list"

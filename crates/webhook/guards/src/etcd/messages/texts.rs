@@ -101,7 +101,7 @@ pub(super) fn reason(removal: &Removal, cluster: &str, reason: &Reason) -> Strin
             "it is the etcd leader, and deleting leaders is disabled (onLeaderDelete: deny)"
         }
         Reason::NoTransfer => {
-            "it is the etcd leader, and this etcd cannot transfer leadership on request (before 3.3, or no JSON gateway)"
+            "it is the etcd leader, and this etcd cannot transfer leadership on request (before 3.3)"
         }
         Reason::NoSuccessor => "it is the etcd leader, and no other member can take over",
         Reason::Backoff { since } => {
@@ -246,9 +246,6 @@ pub(in super::super) fn note(note: &Note) -> String {
         }
         Note::NoSpace(members) => format!("NOSPACE alarm of {}; etcd rejects writes", named(members)),
         Note::OtherAlarm(members) => format!("unknown alarm of {}", named(members)),
-        Note::NoGateway => {
-            "its members have no JSON gateway; Durward reads health and metrics, counts pods as members and cannot transfer leadership".to_owned()
-        }
     }
 }
 
@@ -271,11 +268,6 @@ pub(super) fn problem<'p>(problem: &'p Problem, text: impl FnOnce(&'p Cause) -> 
         Problem::UnknownAlarms => "no member returned the alarms",
         Problem::Behind(entries) => return format!("it is {entries} entries behind"),
         Problem::NoRead(why) => return format!("no linearizable read: {}", text(why)),
-        Problem::Health(reason) if reason.is_empty() => "/health reports no reason",
-        Problem::Health(reason) => reason,
-        Problem::Defragmenting => "it is defragmenting",
-        Problem::ApplyingSnapshot => "it is applying a snapshot",
-        Problem::UnknownLeader => "the leader is unknown",
     };
     fixed.to_owned()
 }
