@@ -12,10 +12,12 @@ use tokio::time::Instant;
 
 use super::config::Config;
 use super::group::Group;
+use super::input::Effect;
 use super::kube_reader::{KubeReader, NodeState};
 use super::kube_state::KubeState;
 use super::owners::{OwnerState, StatefulSet};
 use super::pod::Pod;
+use super::reservations;
 use super::size::DeclaredSizes;
 use cluster::etcd::{Alarm, Endpoint, EtcdRequest, EtcdResponse, MemberList, Read, Status};
 use cluster::writer::Reservation;
@@ -41,6 +43,8 @@ pub(super) struct Facts {
     pub(super) reservation: Option<Reservation>,
     /// Why the Lease could not be read.
     pub(super) reservation_error: Option<Cause>,
+    /// The member to which a dry run assumes that leadership moved.
+    pub(super) assumed_leader: Option<String>,
 }
 
 /// One pod of the etcd cluster. The flags about leaving are never set for the pod under review, and it has no deadline.
@@ -107,6 +111,17 @@ pub(super) struct Answers {
 }
 
 impl Facts {
+    /// Shows an effect as done, for a dry run of this pod's deletion.
+    pub(super) fn assume(&mut self, effect: Effect, pod: &Pod) {
+        match effect {
+            Effect::Reserve => match reservations::next(self.reservation.as_ref(), pod, None, self.now) {
+                Ok(reservation) => self.reservation = Some(reservation),
+                Err(why) => self.reservation_error = Some(why),
+            },
+            Effect::MoveLeader { name, .. } => self.assumed_leader = Some(name),
+        }
+    }
+
     /// Returns these facts for the review of one pod.
     pub(super) fn about(mut self, uid: &str) -> Self {
         for facts in &mut self.pods {
@@ -187,6 +202,7 @@ impl FactReader<'_> {
             without_owner: if is_torn_down { BTreeSet::new() } else { uids(&is_without_owner) },
             reservation: state.lease.as_ref().ok().and_then(|lease| lease.reservation.clone()),
             reservation_error: state.lease.as_ref().err().cloned(),
+            assumed_leader: None,
         };
         facts.about(uid)
     }

@@ -6,7 +6,7 @@ use super::super::decide::{Allowed, Concern, Reason, UnknownCause, Warning};
 use super::super::facts::Leaving;
 use super::super::overrides::DELETE_ANYWAY;
 use super::super::removal::Removal;
-use super::super::table::{MembershipChange, Note, Problem, TOO_FEW_ANSWERS, Table};
+use super::super::table::{MembershipChange, Note, Problem, TOO_FEW_ANSWERS};
 use super::{PREFIX, ReasonCode};
 use cluster::cause;
 
@@ -191,9 +191,8 @@ fn not_reserved(why: &Cause) -> String {
     format!("Durward cannot record the deletion: {}", why.text)
 }
 
-/// Returns a warning. `table` is missing if the members were not asked.
-pub(super) fn warning(removal: &Removal, table: Option<&Table>, warning: &Warning) -> String {
-    let cluster = table.map_or("", |table| table.cluster.as_str());
+/// Returns a warning. `cluster` is the name of the etcd cluster; empty if its members were not asked.
+pub(super) fn warning(removal: &Removal, cluster: &str, warning: &Warning) -> String {
     let text = match warning {
         Warning::Note(note) => return format!("{PREFIX}cluster {cluster}: {}", self::note(note)),
         Warning::NamespaceOverride(wrong) => return namespace_override(&removal.namespace, wrong),

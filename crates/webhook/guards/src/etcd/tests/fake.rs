@@ -13,7 +13,7 @@ use tokio::task::yield_now;
 
 use super::super::fixture::{config, delete, evict, now, pod};
 use super::super::removal::{Removal, RemovalKind, ReviewedField};
-use super::super::review::Reviewer;
+use super::super::review::Review;
 use super::super::{EtcdGuard, NAME};
 use super::expect::Reviewed;
 use cluster::etcd::{
@@ -516,11 +516,10 @@ pub(super) async fn review(guard: &EtcdGuard, body: &[u8]) -> Reviewed {
     let Some(removal) = removal else {
         return Reviewed::without_outcome(guard.review(request, deadline.into_std()).await);
     };
-    let reviewer = Reviewer::new(&guard.config, &guard.clients, deadline);
-    let reviewed = reviewer.review_removal(&removal, request).await;
+    let reviewed = Review::new(&guard.config, &guard.clients, &removal, deadline).run(request).await;
     let ruling = reviewed.ruling(&guard.config, &removal, guard.clients.context.now());
     let states = reviewed.states();
-    Reviewed { ruling, outcome: Some(reviewed.outcome), states }
+    Reviewed { ruling, outcome: Some(reviewed.decision), states }
 }
 
 /// Reviews a deletion by a user.
