@@ -6,7 +6,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help test unit e2e soak cluster cluster-down parity bench bench-deps fuzz mutate lint lint-language cargo-deny advisories fmt docs dist dist-check clean prepare demo reference
+.PHONY: help test unit e2e soak proto cluster cluster-down parity bench bench-deps fuzz mutate lint lint-language cargo-deny advisories fmt docs dist dist-check clean prepare demo reference
 
 CARGO_DENY := 0.20.2
 CARGO_MUTANTS := 27.1.0
@@ -97,6 +97,9 @@ fmt: ## Format the Rust code
 docs: ## Build the documentation in target/book
 	@mdbook --version 2>/dev/null | grep -q 'v$(MDBOOK)$$' || { echo "docs: installing mdbook $(MDBOOK) (about four minutes, once)"; CARGO_PROFILE_DEV_DEBUG=0 cargo install mdbook --debug --locked --no-default-features --features search --version $(MDBOOK); }
 	mdbook build docs
+
+proto: ## Write the Rust code of the gRPC messages in proto/
+	cargo run -q --manifest-path proto/Cargo.toml
 
 reference: ## Write the generated pages of docs/src/reference and the tables of runbooks/durward-down.md
 	DURWARD_BLESS=1 cargo test -q -p durward -p durward-guards reference

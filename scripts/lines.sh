@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Counts the lines of production code under crates/, by area, and all Rust lines under e2e/. Files that git ignores do not count.
 #
-# A line of production code is neither blank nor a comment, and is not compiled for tests only. Not counted are therefore:
+# A line of production code is neither blank nor a comment, and is not compiled for tests only. Not counted are therefore, besides
+# generated.rs:
 # files under tests/ or benches/, tests.rs, tests_*.rs, items behind `#[cfg(test)]`, and the files of a `#[cfg(test)] mod NAME;`.
 # The end of an item is found by its indentation, so the sources must be formatted (`make fmt`).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 sources_of() { git ls-files --cached --others --exclude-standard "$1/*.rs" | while read -r file; do [ ! -f "$file" ] || echo "$file"; done; }
-mapfile -t sources < <(sources_of crates | grep -vE '(^|/)(tests|benches)/|/tests(_[a-z0-9_]*)?\.rs$')
+mapfile -t sources < <(sources_of crates | grep -vE '(^|/)(tests|benches)/|/(generated|tests(_[a-z0-9_]*)?)\.rs$')
 
 # Reads all files twice: first to find the modules that only tests include, then to count.
 awk '

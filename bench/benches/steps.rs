@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use admission::{Fields, decode, encode, settle};
 use cluster::Clients;
-use cluster::snapshot::Snapshot;
+use cluster::snapshot;
 use divan::counter::BytesCount;
 use divan::{AllocProfiler, Bencher};
 use guards::GUARD_KINDS;
@@ -60,7 +60,7 @@ fn read_by_serde_json_raw_value(bencher: Bencher<'_, '_>, variables: usize) {
 #[divan::bench(args = ["lxcfs", "deletion", "etcd", "resources"])]
 fn review(bencher: Bencher<'_, '_>, guard: &str) {
     let policy = examples().join("kubernetesclusters/policy.yaml").display().to_string();
-    let (section, snapshot, review) = match guard {
+    let (section, recorded, review) = match guard {
         "lxcfs" => ("{}".to_owned(), "lxcfs/healthy", "lxcfs/reviews/lxcfs-mutate.json"),
         "deletion" => {
             ("fleet: karmada".to_owned(), "deletion/healthy", "deletion/reviews/deletion-deny.json")
@@ -74,7 +74,7 @@ fn review(bencher: Bencher<'_, '_>, guard: &str) {
     };
     let verdict = Path::new(review).file_stem().unwrap().to_str().unwrap().split('-').next_back().unwrap();
     let body = fs::read(examples().join(review)).unwrap();
-    let clients = Clients::snapshot(Snapshot::open(examples().join(snapshot)).unwrap());
+    let clients = Clients::world(snapshot::open(examples().join(recorded)).unwrap());
     let root = config::parse("steps", &section).unwrap();
     let kind = GUARD_KINDS.iter().find(|kind| kind.name() == guard).unwrap();
     let (configured, _, problems) =

@@ -17,6 +17,7 @@
 mod address;
 mod fake_member;
 mod member;
+mod peer_relay;
 pub mod pods;
 mod release;
 mod spare;
@@ -45,6 +46,7 @@ pub use tls::{IssuedFor, ServerTls};
 
 use address::PEER;
 use member::Transport;
+use peer_relay::PeerRelays;
 
 /// The prefix of member names.
 const DEFAULT_NAME: &str = "etcd";
@@ -61,6 +63,7 @@ pub struct EtcdClusterOptions {
     release: Option<Release>,
     trust: Option<Arc<ServerTls>>,
     flags: Vec<String>,
+    has_relays: bool,
 }
 
 impl EtcdClusterOptions {
@@ -82,6 +85,12 @@ impl EtcdClusterOptions {
         self
     }
 
+    /// Lets members reach each other by relays, so that one can be isolated.
+    pub fn with_relays(mut self) -> Self {
+        self.has_relays = true;
+        self
+    }
+
     /// Limits the database size, so that it is soon full and the alarm NOSPACE is raised.
     pub fn quota(self, bytes: u32) -> Self {
         self.flag(format!("--quota-backend-bytes={bytes}"))
@@ -99,7 +108,7 @@ impl EtcdClusterOptions {
         if is_default && let Some(etcd) = spare::take() {
             return Ok(etcd);
         }
-        let Self { members, name, release, trust, flags } = self;
+        let Self { members, name, release, trust, flags, has_relays } = self;
         let supervisor = context.supervisor()?;
         let release = release.map_or_else(Release::of_one_case, Ok)?;
         let program = release.program(&supervisor)?;
@@ -107,7 +116,8 @@ impl EtcdClusterOptions {
         let seats = seats.collect::<Result<Vec<_>>>()?;
         let directory = context.directory("etcd-cluster")?;
         let token = directory.file_name().map(|name| name.display().to_string()).unwrap_or_default();
-        let make = Arc::new(Make { supervisor, program, release, trust, flags, directory, token });
+        let relays = has_relays.then(PeerRelays::new).transpose()?;
+        let make = Arc::new(Make { supervisor, program, release, trust, flags, directory, token, relays });
         let mut etcd = EtcdCluster { make, name, members: Vec::new(), is_default };
         for (name, address) in &seats {
             let member = etcd.make.member(context, name, *address, &seats, "new")?;
@@ -122,12 +132,13 @@ impl EtcdClusterOptions {
     }
 
     fn is_default(&self) -> bool {
-        let Self { members, name, release, trust, flags } = self;
+        let Self { members, name, release, trust, flags, has_relays } = self;
         *members == spare::MEMBERS
             && name == DEFAULT_NAME
             && release.is_none()
             && trust.is_none()
             && flags.is_empty()
+            && !has_relays
     }
 }
 
@@ -141,9 +152,16 @@ struct Make {
     flags: Vec<String>,
     directory: std::path::PathBuf,
     token: String,
+    relays: Option<PeerRelays>,
 }
 
 impl Make {
+    /// Returns the URL at which other members reach this one.
+    fn peer_url(&self, member: Ipv4Addr) -> Result<String> {
+        let address = self.relays.as_ref().map_or(Ok(member), |relays| relays.of(member))?;
+        Ok(format!("http://{address}:{PEER}"))
+    }
+
     fn member(
         &self,
         context: &TestContext,
@@ -157,17 +175,16 @@ impl Make {
             .with_context(|| format!("cannot make {}", directory.display()))?;
         let scheme = if self.trust.is_some() { "https" } else { "http" };
         let client = format!("{scheme}://{address}:{CLIENT}");
-        let peer = |address: &Ipv4Addr| format!("http://{address}:{PEER}");
-        let seated: Vec<String> =
-            seats.iter().map(|(name, address)| format!("{name}={}", peer(address))).collect();
+        let seated = seats.iter().map(|(name, address)| Ok(format!("{name}={}", self.peer_url(*address)?)));
+        let seated = seated.collect::<Result<Vec<_>>>()?;
         let mut tool = Tool::new(format!("{}-{name}", self.token), &self.program)
             .grace(Duration::ZERO)
             .flag("name", name)
             .flag("data-dir", directory.join("data").display())
             .flag("listen-client-urls", &client)
             .flag("advertise-client-urls", &client)
-            .flag("listen-peer-urls", peer(&address))
-            .flag("initial-advertise-peer-urls", peer(&address))
+            .flag("listen-peer-urls", format!("http://{address}:{PEER}"))
+            .flag("initial-advertise-peer-urls", self.peer_url(address)?)
             .flag("initial-cluster", seated.join(","))
             .flag("initial-cluster-state", cluster_state)
             .flag("initial-cluster-token", &self.token)
@@ -212,6 +229,7 @@ impl EtcdCluster {
             release: None,
             trust: None,
             flags: Vec::new(),
+            has_relays: false,
         }
     }
 
@@ -335,15 +353,35 @@ impl EtcdCluster {
 
     /// Adds a learner and returns when it knows the leader.
     pub fn add_learner(&mut self, context: &TestContext) -> Result<()> {
+        self.add(context, true)?;
+        self.leader().map(drop)
+    }
+
+    /// Adds a voter and returns when a quorum answers it.
+    pub fn add_voter(&mut self, context: &TestContext) -> Result<()> {
+        self.add(context, false)?;
+        self.members.last().context("no members")?.await_reads(AGREED_WITHIN)
+    }
+
+    /// Cuts this member off from the others. Clients still reach it.
+    pub fn isolate(&self, member: &Member) -> Result<()> {
+        let relays = self.make.relays.as_ref().context("start the cluster with relays")?;
+        relays.isolate(member.id()?, member.address);
+        Ok(())
+    }
+
+    fn add(&mut self, context: &TestContext, is_learner: bool) -> Result<()> {
         let name = format!("{}-{}", self.name, self.members.len());
         let address = address::free()?;
-        let new = json!({"peerURLs": [format!("http://{address}:{PEER}")], "isLearner": true});
-        self.leader()?.ask("/v3/cluster/member/add", &new)?.succeeded()?;
+        let new = json!({"peerURLs": [self.make.peer_url(address)?], "isLearner": is_learner});
+        let leading = |member: &&Member| member.status().is_ok_and(|status| status.leads());
+        let leader = self.up().find(leading).context("no member leads")?;
+        leader.ask("/v3/cluster/member/add", &new)?.succeeded()?;
         let mut seats: Vec<_> = self.members.iter().map(|m| (m.name.clone(), m.address)).collect();
         seats.push((name.clone(), address));
         let member = self.make.member(context, &name, address, &seats, "existing")?;
         self.members.push(member);
-        self.leader().map(drop)
+        Ok(())
     }
 
     /// Adds a member that is never started.

@@ -3,8 +3,9 @@
 //! This is a kubelet device plugin. The kubelet mounts the files that `Allocate` returns, and Pod Security admission, which judges
 //! pods, never sees them. The configuration decides which files are mounted; a pod can only request the device.
 
-mod api;
-mod grpc;
+// Code of prost and tonic.
+#[allow(clippy::pedantic, missing_docs, unreachable_pub, dead_code)]
+mod generated;
 mod registrar;
 mod service;
 

@@ -11,18 +11,30 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::server::conn::http2;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use futures_util::stream;
 use lxcfs::DEVICE;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::{Endpoint, Server};
+use tonic::{Request, Status};
+use tonic_prost::ProstCodec;
 
-use super::api::{Empty, KUBELET_SOCKET, REGISTER, RegisterRequest, VERSION};
-use super::grpc;
+use super::generated::device_plugin_server::DevicePluginServer;
+use super::generated::{Empty, RegisterRequest};
 use super::service::{OPTIONS, PluginService, stopped};
+
+/// The version in `Register` and in the names of the services.
+const VERSION: &str = "v1beta1";
+
+/// The kubelet's socket, in the directory of the plugins' sockets.
+const KUBELET_SOCKET: &str = "kubelet.sock";
+
+/// The call by which a plugin registers with the kubelet.
+const REGISTER: &str = "/v1beta1.Registration/Register";
 
 /// The name of the plugin's socket.
 const SOCKET: &str = "durward-lxcfs.sock";
@@ -151,7 +163,7 @@ impl Registrar {
         let listener = UnixListener::bind(&self.socket)?;
         let id = SocketId::of(&self.socket).ok_or(io::ErrorKind::NotFound)?;
         let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, Arc::clone(&self.service), self.stop.clone()));
+        tasks.spawn(serve(listener, Arc::clone(&self.service), self.stop.clone()));
         tracing::info!(socket = %self.socket.display(), "listening");
         Ok((id, tasks))
     }
@@ -181,14 +193,14 @@ impl Registrar {
             resource_name: DEVICE.to_owned(),
             options: Some(OPTIONS),
         };
-        let call = grpc::call::<Empty>(&self.kubelet_socket, REGISTER, &request);
+        let call = register(&self.kubelet_socket, request);
         let problem = match timeout(REGISTER_TIMEOUT, call).await {
             Ok(Ok(_)) => {
                 tracing::info!(resource = DEVICE, "registered with the kubelet");
                 (self.registered, self.retry, self.logged) = (Some((kubelet, Instant::now())), None, None);
                 return;
             }
-            Ok(Err(status)) => status.to_string(),
+            Ok(Err(status)) => format!("{} (gRPC code {})", status.message(), i32::from(status.code())),
             Err(_) => format!("no response in {} s", REGISTER_TIMEOUT.as_secs()),
         };
         let pause = self.retry.map_or(FIRST_BACKOFF, |(_, pause)| (pause * 2).min(MAX_BACKOFF));
@@ -220,45 +232,34 @@ fn is_due(logged: &mut Option<(String, Instant)>, problem: &str) -> bool {
     true
 }
 
-/// Accepts connections until the plugin stops, and then waits for the open ones.
-async fn accept(listener: UnixListener, service: Arc<PluginService>, mut stop: watch::Receiver<bool>) {
-    /// A kubelet has one connection.
-    const MAX_CONNECTIONS: usize = 64;
-    let mut connections = JoinSet::new();
-    loop {
-        let accepted = tokio::select! {
-            biased;
-            () = stopped(&mut stop) => break,
-            Some(_) = connections.join_next(), if !connections.is_empty() => continue,
-            accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => accepted,
-        };
-        match accepted {
-            Ok((stream, _)) => drop(connections.spawn(serve(stream, Arc::clone(&service), stop.clone()))),
-            Err(error) => {
-                tracing::warn!(%error, "could not accept a connection");
-                sleep(FIRST_BACKOFF).await;
-            }
-        }
-    }
-    drop(listener);
-    while connections.join_next().await.is_some() {}
+/// Registers the plugin with the kubelet at a socket.
+async fn register(kubelet: &Path, request: RegisterRequest) -> Result<Empty, Status> {
+    let endpoint = Endpoint::from_shared(format!("unix://{}", kubelet.display()));
+    let unavailable = |error: tonic::transport::Error| {
+        let why = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+        Status::unavailable(why)
+    };
+    let mut client = Grpc::new(endpoint.map_err(unavailable)?.connect().await.map_err(unavailable)?);
+    client.ready().await.map_err(unavailable)?;
+    let path = PathAndQuery::from_static(REGISTER);
+    client.unary(Request::new(request), path, ProstCodec::default()).await.map(tonic::Response::into_inner)
 }
 
-async fn serve(stream: UnixStream, service: Arc<PluginService>, mut stop: watch::Receiver<bool>) {
-    let service = service_fn(move |request| Arc::clone(&service).answer(request));
-    let connection =
-        http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service);
-    tokio::pin!(connection);
-    let result = tokio::select! {
-        result = connection.as_mut() => result,
-        () = stopped(&mut stop) => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+/// Serves connections until the plugin stops, and then waits for the open ones.
+async fn serve(listener: UnixListener, service: Arc<PluginService>, mut stop: watch::Receiver<bool>) {
+    let connections = stream::unfold(listener, |listener| async {
+        let accepted = listener.accept().await.map(|(stream, _)| stream);
+        if let Err(error) = &accepted {
+            tracing::warn!(%error, "could not accept a connection");
+            sleep(FIRST_BACKOFF).await;
         }
-    };
-    // A kubelet that stops closes its connections.
-    if let Err(error) = result {
-        tracing::debug!(%error, "a connection failed");
+        Some((accepted, listener))
+    });
+    let service = DevicePluginServer::from_arc(service);
+    let served =
+        Server::builder().serve_with_incoming_shutdown(service, connections, stopped(&mut stop)).await;
+    if let Err(error) = served {
+        tracing::warn!(%error, "the plugin socket failed");
     }
 }
 

@@ -4,28 +4,29 @@
 //! are equal. They are healthy while LXCFS serves every configured file; otherwise the scheduler finds no free device on this
 //! node, and pods wait or run elsewhere. So pods avoid the node as with `nodeAffinity: required`, without a label.
 
-use std::convert::Infallible;
-use std::sync::Arc;
-
-use futures_util::stream;
-use hyper::Request;
-use hyper::body::Incoming;
-use hyper::header::CONTENT_TYPE;
+use futures_util::StreamExt as _;
+use futures_util::stream::{self, BoxStream};
 use lxcfs::NodeSettings;
 use tokio::sync::{Mutex, MutexGuard, watch};
+use tonic::{Request, Response, Status};
 
 use super::super::health::{Health, HealthMonitor};
-use super::api::{
+use super::generated::device_plugin_server::DevicePlugin;
+use super::generated::{
     AllocateRequest, AllocateResponse, ContainerAllocateResponse, ContainerPreferredAllocationRequest,
-    ContainerPreferredAllocationResponse, Device, Empty, HEALTHY, ListAndWatchResponse, Mount, Options,
-    PreStartContainerRequest, PreferredAllocationRequest, PreferredAllocationResponse, UNHEALTHY,
+    ContainerPreferredAllocationResponse, Device, DevicePluginOptions, Empty, ListAndWatchResponse, Mount,
+    PreStartContainerRequest, PreStartContainerResponse, PreferredAllocationRequest,
+    PreferredAllocationResponse,
 };
-use super::grpc::{Code, GrpcResponse, Status, failure, read_message, respond, respond_stream};
+
+/// The health of a device.
+const HEALTHY: &str = "Healthy";
+const UNHEALTHY: &str = "Unhealthy";
 
 /// The calls that the kubelet makes. Without `PreStartContainer`, a container that has its device can restart while this process is
 /// replaced.
-pub(super) const OPTIONS: Options =
-    Options { pre_start_required: false, get_preferred_allocation_available: false };
+pub(super) const OPTIONS: DevicePluginOptions =
+    DevicePluginOptions { pre_start_required: false, get_preferred_allocation_available: false };
 
 /// The device plugin service of this node.
 pub(super) struct PluginService {
@@ -70,42 +71,11 @@ impl PluginService {
         self.problem.receiver_count()
     }
 
-    /// Answers one call.
-    pub(super) async fn answer(
-        self: Arc<Self>,
-        request: Request<Incoming>,
-    ) -> Result<GrpcResponse, Infallible> {
-        let (head, body) = request.into_parts();
-        let content_type = head.headers.get(CONTENT_TYPE);
-        if !content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc")) {
-            return Ok(failure(&Status::new(Code::InvalidArgument, "only gRPC is supported")));
-        }
-        let method = head.uri.path().strip_prefix("/v1beta1.DevicePlugin/").unwrap_or_default();
-        Ok(match method {
-            "GetDevicePluginOptions" => respond(read_message::<Empty>(body).await.map(|_| OPTIONS)),
-            "ListAndWatch" => match read_message::<Empty>(body).await {
-                Ok(_) => self.list_and_watch(),
-                Err(status) => failure(&status),
-            },
-            "Allocate" => respond(match read_message(body).await {
-                Ok(request) => self.allocate(&request).await,
-                Err(status) => Err(status),
-            }),
-            "PreStartContainer" => respond(match read_message::<PreStartContainerRequest>(body).await {
-                Ok(_) => self.healthy_monitor().await.map(|_| Empty {}),
-                Err(status) => Err(status),
-            }),
-            "GetPreferredAllocation" => respond(read_message(body).await.map(preferred)),
-            _ => failure(&Status::new(Code::Unimplemented, format!("unknown method {}", head.uri.path()))),
-        })
-    }
-
-    /// Sends the devices now and after every change.
-    fn list_and_watch(&self) -> GrpcResponse {
+    /// Returns the devices now and after every change.
+    fn device_lists(&self) -> BoxStream<'static, Result<ListAndWatchResponse, Status>> {
         let (problem, stop, devices) = (self.problem.subscribe(), self.stop.clone(), self.devices);
-        respond_stream(stream::unfold(
-            (problem, stop, true),
-            move |(mut problem, mut stop, is_first)| async move {
+        let lists =
+            stream::unfold((problem, stop, true), move |(mut problem, mut stop, is_first)| async move {
                 if !is_first {
                     tokio::select! {
                         biased;
@@ -114,14 +84,14 @@ impl PluginService {
                     }
                 }
                 let is_healthy = problem.borrow_and_update().is_none();
-                Some((device_list(devices, is_healthy), (problem, stop, false)))
-            },
-        ))
+                Some((Ok(device_list(devices, is_healthy)), (problem, stop, false)))
+            });
+        lists.boxed()
     }
 
     /// Returns the files for each container of the request. LXCFS is probed first: a container with a missing mount source does not
     /// start, and a runtime creates directories in place of missing files.
-    async fn allocate(&self, request: &AllocateRequest) -> Result<AllocateResponse, Status> {
+    async fn files(&self, request: &AllocateRequest) -> Result<AllocateResponse, Status> {
         let containers = request.container_requests.len();
         let response = ContainerAllocateResponse { mounts: mounts(self.healthy_monitor().await?.settings()) };
         tracing::debug!(containers, "allocated devices");
@@ -144,11 +114,49 @@ impl PluginService {
         self.publish(&health);
         match health {
             Health::Healthy => Ok(monitor),
-            Health::FirstTimeout(why) | Health::Timeout(why) | Health::Broken(why) => Err(Status::new(
-                Code::Unavailable,
-                format!("LXCFS does not serve all files on this node: {why}; details: durward doctor lxcfs"),
-            )),
+            Health::FirstTimeout(why) | Health::Timeout(why) | Health::Broken(why) => {
+                Err(Status::unavailable(format!(
+                    "LXCFS does not serve all files on this node: {why}; details: durward doctor lxcfs"
+                )))
+            }
         }
+    }
+}
+
+#[tonic::async_trait]
+impl DevicePlugin for PluginService {
+    type ListAndWatchStream = BoxStream<'static, Result<ListAndWatchResponse, Status>>;
+
+    async fn get_device_plugin_options(
+        &self,
+        _: Request<Empty>,
+    ) -> Result<Response<DevicePluginOptions>, Status> {
+        Ok(Response::new(OPTIONS))
+    }
+
+    async fn list_and_watch(&self, _: Request<Empty>) -> Result<Response<Self::ListAndWatchStream>, Status> {
+        Ok(Response::new(self.device_lists()))
+    }
+
+    async fn get_preferred_allocation(
+        &self,
+        request: Request<PreferredAllocationRequest>,
+    ) -> Result<Response<PreferredAllocationResponse>, Status> {
+        Ok(Response::new(preferred(request.into_inner())))
+    }
+
+    async fn allocate(
+        &self,
+        request: Request<AllocateRequest>,
+    ) -> Result<Response<AllocateResponse>, Status> {
+        self.files(request.get_ref()).await.map(Response::new)
+    }
+
+    async fn pre_start_container(
+        &self,
+        _: Request<PreStartContainerRequest>,
+    ) -> Result<Response<PreStartContainerResponse>, Status> {
+        self.healthy_monitor().await.map(|_| Response::new(PreStartContainerResponse {}))
     }
 }
 
@@ -182,12 +190,13 @@ fn device_list(devices: u32, is_healthy: bool) -> ListAndWatchResponse {
 /// Returns the required devices, filled up with any others.
 fn preferred(request: PreferredAllocationRequest) -> PreferredAllocationResponse {
     let choose = |container: ContainerPreferredAllocationRequest| {
-        let size = usize::try_from(container.size).unwrap_or_default();
-        let mut ids = container.must_include;
-        let others: Vec<_> = container.available.into_iter().filter(|id| !ids.contains(id)).collect();
+        let size = usize::try_from(container.allocation_size).unwrap_or_default();
+        let mut ids = container.must_include_device_i_ds;
+        let others: Vec<_> =
+            container.available_device_i_ds.into_iter().filter(|id| !ids.contains(id)).collect();
         let missing = size.saturating_sub(ids.len());
         ids.extend(others.into_iter().take(missing));
-        ContainerPreferredAllocationResponse { ids }
+        ContainerPreferredAllocationResponse { device_i_ds: ids }
     };
     PreferredAllocationResponse {
         container_responses: request.container_requests.into_iter().map(choose).collect(),
@@ -207,7 +216,7 @@ mod tests {
     use super::super::super::health::tests::{after_timeouts, hold_clock, monitor};
     use super::super::super::probe::READ_TIMEOUT;
     use super::super::super::probe::tests::{answer, root, silence};
-    use super::super::api::ContainerAllocateRequest;
+    use super::super::generated::ContainerAllocateRequest;
     use super::*;
 
     /// Creates a healthy service, and holds the clock.
@@ -249,8 +258,8 @@ mod tests {
         fs::remove_file(root.path().join("proc/stat")).unwrap();
         service.probe().await;
         assert!(service.problem.borrow().as_deref().unwrap().contains("does not exist"));
-        let status = service.allocate(&one_container()).await.unwrap_err();
-        assert!(status.message.contains("/proc/stat does not exist"), "{status}");
+        let status = service.files(&one_container()).await.unwrap_err();
+        assert!(status.message().contains("/proc/stat does not exist"), "{status}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -261,7 +270,7 @@ mod tests {
         silence(&root, LxcfsFile::Stat);
         let request = one_container();
         let allocated = {
-            let mut call = pin!(service.allocate(&request));
+            let mut call = pin!(service.files(&request));
             assert!(poll!(&mut call).is_pending());
             tokio::time::advance(READ_TIMEOUT).await;
             assert!(poll!(&mut call).is_pending(), "the second probe");
@@ -278,9 +287,9 @@ mod tests {
         let (service, _clock) = service(&root).await;
         silence(&root, LxcfsFile::Stat);
         let start = tokio::time::Instant::now();
-        let status = after_timeouts(2, service.allocate(&one_container())).await.unwrap_err();
-        assert_eq!(status.code, Code::Unavailable as u32);
-        assert!(status.message.contains("does not answer"), "{status}");
+        let status = after_timeouts(2, service.files(&one_container())).await.unwrap_err();
+        assert_eq!(status.code(), tonic::Code::Unavailable);
+        assert!(status.message().contains("does not answer"), "{status}");
         assert_eq!(start.elapsed(), 2 * READ_TIMEOUT, "two probes");
         assert!(service.problem.borrow().is_some(), "two consecutive timeouts");
     }
@@ -290,9 +299,9 @@ mod tests {
         let root = root();
         let service = PluginService::new(monitor(&root), 1, watch::channel(false).1).await;
         assert_eq!(service.open_streams(), 0);
-        let response = service.list_and_watch();
+        let lists = service.device_lists();
         assert_eq!(service.open_streams(), 1);
-        drop(response);
+        drop(lists);
         assert_eq!(service.open_streams(), 0);
     }
 
@@ -316,12 +325,12 @@ mod tests {
             ("a b", "a", 1, "a"),
         ] {
             let container = ContainerPreferredAllocationRequest {
-                available: ids(available),
-                must_include: ids(must_include),
-                size,
+                available_device_i_ds: ids(available),
+                must_include_device_i_ds: ids(must_include),
+                allocation_size: size,
             };
             let response = preferred(PreferredAllocationRequest { container_requests: vec![container] });
-            assert_eq!(response.container_responses[0].ids, ids(expected));
+            assert_eq!(response.container_responses[0].device_i_ds, ids(expected));
         }
     }
 }

@@ -35,8 +35,6 @@ pub const TLS: &str = "tls";
 pub const NOT_LISTENING: &str = "not-listening";
 /// Another program answers on the member's port.
 pub const NOT_ETCD: &str = "not-etcd";
-/// The member is etcd and has no JSON gateway on this port.
-pub const GATEWAY_OFF: &str = "gateway-off";
 /// The pod has no address, or its address is invalid.
 pub const NO_ADDRESS: &str = "no-address";
 /// This version of etcd does not support the request.
@@ -61,7 +59,7 @@ pub const NOT_RECORDED: &str = "not-recorded";
 pub const NO_CLUSTER: &str = "no-cluster";
 
 /// Every code.
-pub const ALL: [&str; 28] = [
+pub const ALL: [&str; 27] = [
     UNREACHABLE,
     TIMEOUT,
     CREDENTIALS,
@@ -78,7 +76,6 @@ pub const ALL: [&str; 28] = [
     TLS,
     NOT_LISTENING,
     NOT_ETCD,
-    GATEWAY_OFF,
     NO_ADDRESS,
     UNSUPPORTED,
     NO_QUORUM,

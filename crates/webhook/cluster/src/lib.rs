@@ -20,7 +20,6 @@ pub mod writer;
 mod api_error;
 mod clients;
 mod encode;
-mod gateway;
 mod metadata;
 mod offline;
 mod pages;

@@ -128,32 +128,21 @@ fn leadership_goes_to_no_member_that_leaves_soon(context: &'static TestContext) 
 }
 
 #[e2e::case]
-fn without_the_gateway_users_can_delete_only_followers(context: &'static TestContext) -> Result<()> {
-    let Environment { cluster, .. } = environment(context)?;
+fn without_the_json_gateway_leadership_is_transferred(context: &'static TestContext) -> Result<()> {
     for release in Release::tested()? {
-        let ns = environment(context)?.namespace("gateway", Profile::Transfer)?;
+        let ns = environment(context)?.namespace("grpc", Profile::Transfer)?;
         let etcd = EtcdCluster::of(3).release(release).flag("--enable-grpc-gateway=false").start(context)?;
         let pods = etcd.pods_in(&ns)?;
         let roles = etcd.roles_by_metrics()?;
         let leader = roles.iter().find(|(_, leads)| *leads).context("no member leads")?.0;
-        let follower = roles.iter().find(|(_, leads)| !*leads).context("no member follows")?.0;
-        dry_run(&pods, leader.name())?
-            .denied()?
-            .with_message(&["it is the etcd leader", "no JSON gateway"])?;
-        dry_run(&pods, follower.name())?.allowed()?.with_warning("no JSON gateway")?;
-        let set = controller(cluster)?;
-        Removal::Delete
-            .dry_run(&set.api, &pods, leader.name())?
-            .allowed()?
-            .with_warning("cannot transfer leadership on request")?;
-        Removal::Delete
-            .dry_run_without_grace(&set.api, &pods, leader.name())?
-            .denied()?
-            .with_message(&["no JSON gateway"])?;
-        let _stopped = follower.stop()?;
-        let other = roles.iter().find(|(member, leads)| !*leads && member.name() != follower.name());
-        let other = other.context("one follower")?.0;
-        delete(&pods, other.name())?.denied()?.with_cause(follower.name(), "NoResponse")?;
+        let mut followers = roles.iter().filter(|(_, leads)| !*leads).map(|(member, _)| *member);
+        let (Some(down), Some(up)) = (followers.next(), followers.next()) else { bail!("no two followers") };
+        delete(&pods, leader.name())?.allowed()?.with_warning("leadership was transferred to etcd-")?;
+        let now = etcd.roles_by_metrics()?;
+        ensure!(now.iter().any(|(member, leads)| *leads && member.name() != leader.name()), "it still leads");
+        pods.replace(leader.name())?;
+        let _stopped = down.stop()?;
+        delete(&pods, up.name())?.denied()?.with_cause(down.name(), "NoResponse")?;
     }
     Ok(())
 }

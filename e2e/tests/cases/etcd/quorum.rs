@@ -186,6 +186,37 @@ fn a_member_that_never_started_counts_as_a_voter(context: &'static TestContext) 
         .map(drop)
 }
 
+/// A member that is isolated from the others keeps its old member list, and answers clients.
+#[e2e::case(Soak)]
+fn an_isolated_member_with_an_old_list_never_makes_a_deletion_allowed(
+    context: &'static TestContext,
+) -> Result<()> {
+    for run in 0..50 {
+        let releases = Release::tested()?;
+        let release = *releases.get(run % releases.len()).context("no release")?;
+        let ns = environment(context)?.namespace("isolated", Profile::Transfer)?;
+        let mut etcd = EtcdCluster::of(3).release(release).with_relays().start(context)?;
+        let old = etcd.follower()?.name().to_owned();
+        etcd.isolate(etcd.member(&old)?)?;
+        etcd.await_leaderless(etcd.member(&old)?)?;
+        etcd.add_voter(context)?;
+        etcd.add_voter(context)?;
+        let pods = etcd.pods_in(&ns)?;
+        // The others are three of five, so each of them is needed.
+        let (down, needed): (Vec<&Member>, Vec<&Member>) =
+            etcd.members().iter().filter(|one| one.name() != old).partition(|one| one.name() == "etcd-4");
+        let _stopped = down.iter().map(|one| one.stop()).collect::<Result<Vec<_>>>()?;
+        for hidden in [None, needed.get(run % 3)] {
+            let _frozen = hidden.map(|one| one.freeze()).transpose()?;
+            for member in &needed {
+                let attempt = delete(&pods, member.name())?;
+                ensure!(!attempt.is_allowed(), "run {run}, {release}: {}", attempt.describe());
+            }
+        }
+    }
+    Ok(())
+}
+
 #[e2e::case]
 fn nospace_is_a_warning_and_a_corrupt_member_does_not_count(context: &'static TestContext) -> Result<()> {
     let ns = environment(context)?.namespace("alarm", Profile::Transfer)?;

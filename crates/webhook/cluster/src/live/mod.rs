@@ -48,7 +48,7 @@ pub use access::Access;
 pub(crate) use api_server::ApiServer;
 pub(crate) use etcd::Members;
 pub use expiry::{CredentialKind, Expiry};
-pub(crate) use failure::{Failure, brief, short};
+pub(crate) use failure::{brief, short};
 pub use request::{Fault, Written, request, write};
 pub use writer::LiveWriter;
 

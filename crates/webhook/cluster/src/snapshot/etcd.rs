@@ -1,18 +1,19 @@
 //! Responses of etcd members: a file for each pod, in the directory of the local cluster.
 //!
 //! `here/etcd/<namespace>_<pod>.json` contains the pod's `uid`, and under the key of each request the member's answer, or the
-//! reason for its failure.
+//! reason for its failure. Answers are the types of [`crate::etcd`] as JSON.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use admission::Cause;
+use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 
 use super::{entries, text};
-use crate::etcd::{EtcdRequest, EtcdResponse, EtcdResult};
+use crate::cause;
+use crate::etcd::{Alarm, EtcdRequest, EtcdResponse, EtcdResult, MemberList, Read, Status};
 use crate::world::EtcdAnswers;
-use crate::{cause, gateway};
 use config::Problem;
 
 /// The directory with the files. No List has this name.
@@ -68,11 +69,27 @@ fn parse(text: &str) -> Result<EtcdAnswers, String> {
         })?;
         let answer = match value.get(UNKNOWN) {
             Some(why) => Err(unknown(why).map_err(|why| format!("{word}.{UNKNOWN}: {why}"))?),
-            None => Ok(gateway::recorded(request, value).map_err(|why| format!("{word}: {why}"))?),
+            None => {
+                Ok(answer(request, value).map_err(|why| format!("{word}: {why}; take the snapshot again"))?)
+            }
         };
         answers.insert(request, answer);
     }
     Ok(EtcdAnswers { uid, answers })
+}
+
+fn answer(request: EtcdRequest, value: &Value) -> Result<EtcdResponse, String> {
+    let response = match request {
+        EtcdRequest::Status => {
+            Status::deserialize(value).map(|status| EtcdResponse::Status(Box::new(status)))
+        }
+        EtcdRequest::Members | EtcdRequest::MembersByQuorum => {
+            MemberList::deserialize(value).map(EtcdResponse::Members)
+        }
+        EtcdRequest::Alarms => Vec::<Alarm>::deserialize(value).map(EtcdResponse::Alarms),
+        EtcdRequest::Read => Read::deserialize(value).map(EtcdResponse::Read),
+    };
+    response.map_err(|error| error.to_string())?.check()
 }
 
 fn unknown(value: &Value) -> Result<Cause, String> {
@@ -93,7 +110,7 @@ pub(super) fn name(namespace: &str, pod: &str) -> String {
 /// Returns the text of a file.
 pub(super) fn written(uid: &str, answers: &BTreeMap<EtcdRequest, EtcdResult>) -> String {
     let encode = |answer: &EtcdResult| match answer {
-        Ok(answer) => gateway::written(answer),
+        Ok(answer) => json!(answer),
         Err(why) => {
             let code = if cause::is_recordable(why.code) { why.code } else { cause::BUSY };
             json!({UNKNOWN: {"cause": code, "text": why.reason()}})
@@ -114,7 +131,5 @@ pub(super) fn belongs(request: EtcdRequest, answer: &EtcdResult) -> bool {
             | (EtcdRequest::Members | EtcdRequest::MembersByQuorum, Ok(EtcdResponse::Members(_)))
             | (EtcdRequest::Alarms, Ok(EtcdResponse::Alarms(_)))
             | (EtcdRequest::Read, Ok(EtcdResponse::Read(_)))
-            | (EtcdRequest::Health, Ok(EtcdResponse::Health(_)))
-            | (EtcdRequest::Metrics, Ok(EtcdResponse::Metrics(_)))
     )
 }

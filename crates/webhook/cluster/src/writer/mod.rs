@@ -55,11 +55,11 @@ pub enum WriteResult {
 pub enum TransferResult {
     /// etcd confirmed the transfer.
     Transferred,
-    /// The member was not the leader (412, `etcdserver: not leader`).
+    /// The member was not the leader (`etcdserver: not leader`).
     NotLeader,
-    /// The other member cannot lead (412, `bad leader transferee`): it is a learner or unknown.
+    /// The other member cannot lead (`bad leader transferee`): it is a learner or unknown.
     BadTarget,
-    /// This etcd has no such request: version 3.2, or its gateway is off.
+    /// This etcd has no such call: version 3.2.
     Unsupported,
     /// The outcome is unknown: no answer in time, or an answer that leaves it open (`leader transfer took too long`).
     Unknown(Cause),

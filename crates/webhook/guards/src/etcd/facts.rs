@@ -12,14 +12,14 @@ use tokio::time::Instant;
 
 use super::config::Config;
 use super::group::Group;
+use super::input::Effect;
 use super::kube_reader::{KubeReader, NodeState};
 use super::kube_state::KubeState;
 use super::owners::{OwnerState, StatefulSet};
 use super::pod::Pod;
+use super::reservations;
 use super::size::DeclaredSizes;
-use cluster::etcd::{
-    Alarm, Endpoint, EtcdRequest, EtcdResponse, Health, MemberList, MemberMetrics, Read, Status,
-};
+use cluster::etcd::{Alarm, Endpoint, EtcdRequest, EtcdResponse, MemberList, Read, Status};
 use cluster::writer::Reservation;
 use cluster::{Clients, cause};
 
@@ -43,13 +43,16 @@ pub(super) struct Facts {
     pub(super) reservation: Option<Reservation>,
     /// Why the Lease could not be read.
     pub(super) reservation_error: Option<Cause>,
+    /// The member to which a dry run assumes that leadership moved.
+    pub(super) assumed_leader: Option<String>,
 }
 
 /// One pod of the etcd cluster. The flags about leaving are never set for the pod under review, and it has no deadline.
 #[derive(Debug, Clone)]
 pub(super) struct PodFacts {
     pub(super) pod: Pod,
-    pub(super) view: MemberView,
+    /// The answers of its member, or why there are none.
+    pub(super) view: Result<Box<Answers>, Cause>,
     /// The state of its node, if it is cordoned or deleted.
     pub(super) node: Option<NodeState>,
     /// Whether its owner is deleted while others stay.
@@ -79,12 +82,8 @@ impl PodFacts {
         self.has_lost_node().then_some(Leaving::NodeDeleted)
     }
 
-    /// Returns the answers of a member with a JSON gateway.
     pub(super) fn answers(&self) -> Option<&Answers> {
-        match &self.view {
-            MemberView::Full(answers) => Some(answers),
-            MemberView::HealthOnly(..) | MemberView::NoResponse(_) => None,
-        }
+        self.view.as_deref().ok()
     }
 }
 
@@ -99,17 +98,7 @@ pub(super) enum Leaving {
     NodeDeleted,
 }
 
-/// The answers of a member, as far as there are any.
-#[derive(Debug, Clone)]
-pub(super) enum MemberView {
-    /// Those of the JSON gateway.
-    Full(Box<Answers>),
-    /// Health and metrics of a member without a gateway.
-    HealthOnly(Health, MemberMetrics),
-    NoResponse(Cause),
-}
-
-/// The answers of the JSON gateway.
+/// The answers of a member that returned its status.
 #[derive(Debug, Clone)]
 pub(super) struct Answers {
     pub(super) status: Status,
@@ -122,6 +111,17 @@ pub(super) struct Answers {
 }
 
 impl Facts {
+    /// Shows an effect as done, for a dry run of this pod's deletion.
+    pub(super) fn assume(&mut self, effect: Effect, pod: &Pod) {
+        match effect {
+            Effect::Reserve => match reservations::next(self.reservation.as_ref(), pod, None, self.now) {
+                Ok(reservation) => self.reservation = Some(reservation),
+                Err(why) => self.reservation_error = Some(why),
+            },
+            Effect::MoveLeader { name, .. } => self.assumed_leader = Some(name),
+        }
+    }
+
     /// Returns these facts for the review of one pod.
     pub(super) fn about(mut self, uid: &str) -> Self {
         for facts in &mut self.pods {
@@ -202,6 +202,7 @@ impl FactReader<'_> {
             without_owner: if is_torn_down { BTreeSet::new() } else { uids(&is_without_owner) },
             reservation: state.lease.as_ref().ok().and_then(|lease| lease.reservation.clone()),
             reservation_error: state.lease.as_ref().err().cloned(),
+            assumed_leader: None,
         };
         facts.about(uid)
     }
@@ -211,16 +212,15 @@ impl FactReader<'_> {
         self.end.min(Instant::now() + self.config.member_timeout)
     }
 
-    async fn view(&self, pod: &Pod) -> MemberView {
-        let not_running =
-            |code| MemberView::NoResponse(Cause::new(code, format!("etcd does not run in {}", pod.name)));
+    async fn view(&self, pod: &Pod) -> Result<Box<Answers>, Cause> {
+        let not_running = |code| Err(Cause::new(code, format!("etcd does not run in {}", pod.name)));
         // Another pod may have its address.
         if pod.has_ended() {
             return not_running(cause::UNREACHABLE);
         }
         if pod.address.is_empty() {
             let text = format!("{} has no address", pod.name);
-            return MemberView::NoResponse(Cause::new(cause::NO_ADDRESS, text));
+            return Err(Cause::new(cause::NO_ADDRESS, text));
         }
         let peer = self.group.peer(pod);
         let end = self.member_end();
@@ -231,20 +231,9 @@ impl FactReader<'_> {
         let (status, ((read, (members, by_quorum)), alarms)) =
             join(self.status(pod), join(join(read, lists), alarms)).await;
         match status {
-            Ok(status) => MemberView::Full(Box::new(Answers { status, read, members, by_quorum, alarms })),
-            Err(why) if why.code == cause::GATEWAY_OFF => self.health_only(&peer).await,
+            Ok(status) => Ok(Box::new(Answers { status, read, members, by_quorum, alarms })),
             Err(why) if pod.is_stopped() && is_silence(&why) => not_running(why.code),
-            Err(why) => MemberView::NoResponse(why),
-        }
-    }
-
-    async fn health_only(&self, peer: &Endpoint) -> MemberView {
-        let end = self.member_end();
-        let health = self.ask(peer, EtcdRequest::Health, end, variant!(Health));
-        let metrics = self.ask(peer, EtcdRequest::Metrics, end, variant!(Metrics));
-        match join(health, metrics).await {
-            (Ok(health), Ok(metrics)) => MemberView::HealthOnly(health, metrics),
-            (Err(why), _) | (_, Err(why)) => MemberView::NoResponse(why),
+            Err(why) => Err(why),
         }
     }
 

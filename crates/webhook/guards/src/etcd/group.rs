@@ -1,5 +1,6 @@
 //! Finds the etcd cluster of a pod: the configuration entry that selects it, and the pods that belong to it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::config::{Config, EtcdClusterConfig, GroupBy, OwnerKind};
@@ -8,12 +9,20 @@ use ::config::SelectorExt as _;
 use cluster::etcd::{ClientOptions, Endpoint};
 use cluster::writer::Lease;
 
+/// The labels of a pod without labels.
+pub(super) static NO_LABELS: BTreeMap<String, String> = BTreeMap::new();
+
 /// Returns the entries that may apply to a pod, in their order. The first one that also selects the labels of the namespace is the
 /// pod's.
-pub(super) fn entries<'c>(config: &'c Config, pod: &Pod) -> impl Iterator<Item = &'c EtcdClusterConfig> {
-    config.clusters.iter().filter(move |entry| {
-        entry.namespaces.may_match(&pod.namespace) && entry.selector.matches(&pod.labels)
-    })
+pub(super) fn entries<'c>(
+    config: &'c Config,
+    namespace: &str,
+    labels: &BTreeMap<String, String>,
+) -> impl Iterator<Item = &'c EtcdClusterConfig> {
+    config
+        .clusters
+        .iter()
+        .filter(move |entry| entry.namespaces.may_match(namespace) && entry.selector.matches(labels))
 }
 
 /// The pods of one etcd cluster.
@@ -110,8 +119,6 @@ fn hash(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::super::fixture::config;
     use super::super::pod::Controller;
     use super::*;
@@ -133,7 +140,7 @@ mod tests {
     }
 
     fn is_selected(yaml: &str, pod: &Pod) -> bool {
-        entries(&config(yaml), pod).next().is_some()
+        entries(&config(yaml), &pod.namespace, &pod.labels).next().is_some()
     }
 
     #[test]

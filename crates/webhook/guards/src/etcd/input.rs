@@ -6,7 +6,7 @@ use super::config::{Config, EtcdClusterConfig, LeaderPolicy, OnPodDelete};
 use super::facts::Facts;
 use super::pod::Pod;
 use super::removal::Removal;
-use super::table::{MemberState, Row};
+use super::table::{MemberState, Row, Table};
 use cluster::etcd::Id;
 
 /// A change that is needed before a member can be deleted.
@@ -24,25 +24,20 @@ pub(super) enum Effect {
 /// The effects of this review so far.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Progress {
-    /// A dry run would have reserved the deletion.
-    pub(super) would_reserve: bool,
     pub(super) reservation_error: Option<Cause>,
     /// The members that cannot take over leadership.
     pub(super) unable_to_lead: Vec<Id>,
     /// Whether etcd does not support leadership transfers.
     pub(super) cannot_move_leader: bool,
-    /// The successor that a dry run would have moved leadership to.
-    pub(super) would_move_to: Option<String>,
     pub(super) moved_to: Option<String>,
+    /// Why transfers failed, or have an unknown outcome.
+    pub(super) transfer_errors: Vec<Cause>,
 }
 
 impl Progress {
-    /// Records an effect as done, for a dry run.
-    pub(super) fn assume(&mut self, effect: Effect) {
-        match effect {
-            Effect::Reserve => self.would_reserve = true,
-            Effect::MoveLeader { name, .. } => self.would_move_to = Some(name),
-        }
+    /// Returns why leadership cannot be transferred, after two attempts.
+    pub(super) fn failed_transfer(&self) -> Option<Cause> {
+        self.transfer_errors.first().filter(|_| self.transfer_errors.len() > 1).cloned()
     }
 }
 
@@ -54,6 +49,7 @@ pub(super) struct Input<'i> {
     pub(super) removal: &'i Removal,
     pub(super) pod: &'i Pod,
     pub(super) facts: &'i Facts,
+    pub(super) table: &'i Table,
     pub(super) progress: &'i Progress,
 }
 

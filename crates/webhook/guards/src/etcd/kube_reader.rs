@@ -98,7 +98,8 @@ impl KubeReader<'_> {
 
     /// Lists the pods of a namespace, whose etcd has this client port.
     pub(super) async fn pods(&self, namespace: &str, port: u16) -> Result<Vec<Pod>, Cause> {
-        read_pods(&self.list(&PODS, namespace, Part::Whole).await?, port)
+        let pods = read_pods(&self.list(&PODS, namespace, Part::Whole).await?)?;
+        Ok(pods.iter().map(|pod| Pod::of(pod, port)).collect())
     }
 
     pub(super) async fn namespace(&self, name: &str) -> Result<Namespace, Cause> {
@@ -168,6 +169,6 @@ pub(super) fn json(object: &Object) -> Result<&str, Cause> {
 }
 
 /// Reads listed pods. A single pod that cannot be read is an error.
-pub(super) fn read_pods(objects: &[Object], port: u16) -> Result<Vec<Pod>, Cause> {
-    objects.iter().map(|object| Pod::read(json(object)?, port)).collect()
+pub(super) fn read_pods(objects: &[Object]) -> Result<Vec<wire::Pod>, Cause> {
+    objects.iter().map(|object| wire::read(json(object)?, "the pod")).collect()
 }

@@ -12,12 +12,12 @@ use std::time::SystemTime;
 use admission::{Cause, Code, Denial, DenialCause, OVERRIDE, Ruling, Verdict, one_line};
 
 use super::config::Config;
-use super::decide::{Allowed, Conclusion, Outcome, Reason, UnknownCause, Warning};
+use super::decide::{Allowed, Conclusion, Decision, Reason, UnknownCause, Warning};
 use super::input::Input;
 use super::overrides::{self, Override};
 use super::pod::Pod;
 use super::removal::{Removal, RemovalKind};
-use super::table::{MemberState, Row, TOO_FEW_ANSWERS, Table};
+use super::table::{MemberState, Row, TOO_FEW_ANSWERS};
 use crate::exempt;
 use crate::message::Message;
 use cluster::cause;
@@ -90,27 +90,26 @@ impl ReasonCode {
     }
 }
 
-/// Returns the ruling for an outcome without the answers of members.
-pub(super) fn ruling(config: &Config, removal: &Removal, outcome: &Outcome, now: SystemTime) -> Ruling {
-    let ruling = match &outcome.conclusion {
-        Conclusion::Allow(why) => allow(removal, why),
-        Conclusion::Deny(reason) => deny(removal, reason),
-        Conclusion::Unknown(causes) => {
-            let causes = causes.iter().map(|why| texts::cause(removal, why)).collect();
-            unknown_removal(config, removal, causes, now)
-        }
-    };
-    add_warnings(ruling, removal, None, &outcome.warnings)
+/// What a message is about.
+pub(super) struct About<'a> {
+    pub(super) config: &'a Config,
+    pub(super) removal: &'a Removal,
+    /// The stored pod, or that of the review.
+    pub(super) pod: Option<&'a Pod>,
+    pub(super) now: SystemTime,
+    /// The facts of a decision by the members.
+    pub(super) members: Option<Input<'a>>,
 }
 
-fn add_warnings(
-    mut ruling: Ruling,
-    removal: &Removal,
-    table: Option<&Table>,
-    warnings: &[Warning],
-) -> Ruling {
-    for warning in warnings {
-        ruling.warnings.push(texts::warning(removal, table, warning));
+/// Renders a decision.
+pub(super) fn ruling(about: &About<'_>, decision: &Decision) -> Ruling {
+    let mut ruling = match &decision.conclusion {
+        Conclusion::Allow(why) => about.audited(about.allow(why)),
+        Conclusion::Deny(reason) => about.deny(reason),
+        Conclusion::Unknown(causes) => about.unknown(causes),
+    };
+    for warning in &decision.warnings {
+        ruling.warnings.push(texts::warning(about.removal, about.cluster(), warning));
         if let Warning::Transferred { to } = warning {
             ruling.audit.set("moved-leader", to);
         }
@@ -118,153 +117,159 @@ fn add_warnings(
     ruling
 }
 
-fn allow(removal: &Removal, why: &Allowed) -> Ruling {
-    let name = removal.full_name();
-    match why {
-        Allowed::Exempt(key) => exempt::ruling(key),
-        Allowed::Overridden { reason, until } => overridden(&name, reason, until),
-        Allowed::MirrorPod => {
-            let text = "is the mirror of a static pod: its etcd keeps running, and the kubelet creates the pod again";
-            Ruling::allow().warn(format!("{PREFIX}{name} {text}")).audit("allowed", texts::allowed(why))
-        }
-        Allowed::Unselected => Ruling::allow().audit("allowed", texts::allowed(why)).unguarded(),
-        why => Ruling::allow().audit("allowed", texts::allowed(why)),
+impl About<'_> {
+    /// Returns the name of the etcd cluster, if its members were asked.
+    fn cluster(&self) -> &str {
+        self.members.as_ref().map_or("", |input| &input.table.cluster)
     }
-}
 
-/// Returns a denial without the answers of members.
-fn deny(removal: &Removal, reason: &Reason) -> Ruling {
-    let why = texts::reason(removal, "", reason);
-    let code = texts::code(reason);
-    match reason {
-        Reason::NoPod => {
-            let message = format!("{}: {why}", removal.denied_effect(""));
-            let causes = vec![detail(code, &why, "")];
-            Ruling::deny(Denial { code: Code::NotFound, message, causes }).audit("denied", why)
-        }
-        Reason::LeadershipMoved { to } => {
-            let message = Message::new(&format!("{}: {why}", removal.denied_effect(" yet"))).next("retry");
-            let causes = vec![detail(code, &why, to)];
-            let ruling = Ruling::deny(denial(removal.kind, &message, causes));
-            ruling.audit("denied", why).audit("moved-leader", to)
-        }
-        _ => {
-            let message = Message::new(&format!("{}: {why}", removal.denied_effect("")));
-            let causes = vec![detail(code, &why, "")];
-            Ruling::deny(denial(removal.kind, &message, causes)).audit("denied", why)
-        }
-    }
-}
-
-/// Returns the ruling for an outcome by the answers of members.
-pub(super) fn member_ruling(input: Input<'_>, outcome: &Outcome) -> Ruling {
-    let table = Table::of(input.facts);
-    let messages = Messages { input, table: &table };
-    let ruling = match &outcome.conclusion {
-        Conclusion::Allow(why) => messages.audited(allow(input.removal, why)),
-        Conclusion::Deny(reason) => messages.deny(reason),
-        Conclusion::Unknown(causes) => messages.unknown(causes),
-    };
-    add_warnings(ruling, input.removal, Some(&table), &outcome.warnings)
-}
-
-/// Builds the rulings about one pod with a table.
-struct Messages<'m> {
-    input: Input<'m>,
-    table: &'m Table,
-}
-
-impl Messages<'_> {
     fn audited(&self, ruling: Ruling) -> Ruling {
-        let members: Vec<String> = self.table.rows.iter().map(|row| members::line(self.table, row)).collect();
-        let ruling = ruling.audit("etcd-cluster", &self.table.cluster).audit("members", members.join("; "));
-        if self.table.is_degraded { ruling.audit("read-from", "health and metrics") } else { ruling }
+        let Some(Input { table, .. }) = self.members else { return ruling };
+        let members: Vec<String> = table.rows.iter().map(|row| members::line(table, row)).collect();
+        ruling.audit("etcd-cluster", &table.cluster).audit("members", members.join("; "))
+    }
+
+    fn allow(&self, why: &Allowed) -> Ruling {
+        let name = self.removal.full_name();
+        let ruling = Ruling::allow();
+        match why {
+            Allowed::Exempt(key) => return exempt::ruling(key),
+            Allowed::Overridden { reason, until } => return overridden(&name, reason, until),
+            Allowed::MirrorPod => {
+                let text = "is the mirror of a static pod: its etcd keeps running, and the kubelet creates the pod again";
+                ruling.warn(format!("{PREFIX}{name} {text}"))
+            }
+            Allowed::Unselected => ruling.unguarded(),
+            _ => ruling,
+        }
+        .audit("allowed", texts::allowed(why))
     }
 
     fn deny(&self, reason: &Reason) -> Ruling {
         let why = self.why(reason);
-        self.audited(Ruling::deny(self.denial_of(reason, &why))).audit("denied", why)
+        let ruling = self.audited(Ruling::deny(self.denial_of(reason, &why))).audit("denied", why);
+        if let Reason::LeadershipMoved { to } = reason { ruling.audit("moved-leader", to) } else { ruling }
     }
 
     /// Returns why a deletion is denied, with what is wrong with the other members.
     fn why(&self, reason: &Reason) -> String {
-        let why = texts::reason(self.input.removal, &self.table.cluster, reason);
-        let culprits = match reason {
-            Reason::Quorum { .. } | Reason::QuorumLost => members::culprits(self.table, &self.input.pod.uid),
+        let why = texts::reason(self.removal, self.cluster(), reason);
+        let culprits = match (reason, &self.members) {
+            (Reason::Quorum { .. } | Reason::QuorumLost, Some(Input { table, pod, .. })) => {
+                members::culprits(table, &pod.uid)
+            }
             _ => None,
         };
         culprits.map_or_else(|| why.clone(), |culprits| format!("{why}; {culprits}"))
     }
 
     fn denial_of(&self, reason: &Reason, why: &str) -> Denial {
-        let removal = self.input.removal;
+        let removal = self.removal;
         let code = texts::code(reason);
         let summary = match code {
             ReasonCode::Quorum => format!("{} would break etcd quorum: {why}", removal.doing()),
             ReasonCode::Corrupt => format!("{} is not safe: {why}", removal.doing()),
             ReasonCode::QuorumLost => why.to_owned(),
+            ReasonCode::LeadershipMoved => format!("{}: {why}", removal.denied_effect(" yet")),
             _ => format!("{}: {why}", removal.denied_effect("")),
         };
-        self.denial(code, why, &summary, &[])
+        if code == ReasonCode::NotFound {
+            return Denial { code: Code::NotFound, message: summary, causes: vec![detail(code, why, "")] };
+        }
+        let mut denial = self.denial(code, why, &summary, &[]);
+        if let (Reason::LeadershipMoved { to }, Some(detail)) = (reason, denial.causes.last_mut()) {
+            detail.field = one_line(to);
+        }
+        denial
     }
 
     fn unknown(&self, causes: &[UnknownCause]) -> Ruling {
-        let Input { config, removal, facts, .. } = self.input;
+        let removal = self.removal;
         let of_users: Vec<Cause> = causes.iter().map(|why| texts::cause(removal, why)).collect();
-        if let [UnknownCause::UnreadOwner { denied, .. }] = causes {
-            let why = self.why(denied);
-            let mut ruling = self.audited(unknown_removal(config, removal, of_users, facts.now));
-            if let Some(refusal) = &mut ruling.refusal {
-                refusal.causes.extend(self.denial_of(denied, &why).causes);
+        let denied = match causes {
+            [UnknownCause::UnreadOwner { denied, .. }] => Some(denied),
+            _ => None,
+        };
+        let table = self.members.as_ref().filter(|_| denied.is_none()).map(|input| input.table);
+        let Some(table) = table else {
+            let mut denial = self.unread(&of_users);
+            let why = denied.map(|denied| self.why(denied));
+            if let Some((denied, why)) = denied.zip(why.as_ref()) {
+                denial.causes.extend(self.denial_of(denied, why).causes);
             }
-            return ruling.audit("denied", why);
-        }
-        let all = of_users.iter().map(|cause| cause.text.as_str());
-        let why = all.collect::<Vec<_>>().join("; ");
+            let ruling = self.audited(Ruling::new(Verdict::Unknown(of_users)).refuse_with(denial));
+            return if let Some(why) = why { ruling.audit("denied", why) } else { ruling };
+        };
+        let why = of_users.iter().map(|cause| cause.text.as_str()).collect::<Vec<_>>().join("; ");
         let is_unreserved = causes.iter().any(|why| matches!(why, UnknownCause::NotReserved(_)));
-        let (code, summary) = if is_unreserved {
-            (ReasonCode::NotReserved, format!("{}: {why}", removal.denied_effect(" safely")))
-        } else {
-            let unreached = members::unreached(self.table).filter(|_| is_unanswered(&of_users));
-            let retries = if removal.kind == RemovalKind::Evict { "; drain retries" } else { "" };
-            let summary = match unreached {
-                Some(why) => format!("cannot check etcd quorum for {}: {why}{retries}", removal.full_name()),
-                None => unknown_summary(removal, &of_users),
-            };
-            (ReasonCode::Unknown, summary)
+        let unreached = members::unreached(table).filter(|_| is_unanswered(&of_users));
+        let (code, summary) = match unreached {
+            _ if is_unreserved => {
+                (ReasonCode::NotReserved, format!("{}: {why}", removal.denied_effect(" safely")))
+            }
+            Some(why) => {
+                let retries = if removal.kind == RemovalKind::Evict { "; drain retries" } else { "" };
+                let summary = format!("cannot check etcd quorum for {}: {why}{retries}", removal.full_name());
+                (ReasonCode::Unknown, summary)
+            }
+            None => (ReasonCode::Unknown, unknown_summary(removal, &of_users)),
         };
         let denial = self.denial(code, &why, &summary, &of_users);
         self.audited(Ruling::new(Verdict::Unknown(of_users)).refuse_with(denial))
     }
 
-    fn denial(&self, reason: ReasonCode, why: &str, summary: &str, causes: &[Cause]) -> Denial {
-        let Input { config, pod, removal, facts, .. } = self.input;
-        let mut message = Message::new(summary);
-        let is_abnormal = |row: &&Row| row.uid != pod.uid && row.state != MemberState::Healthy;
-        let abnormal: Vec<&Row> = self.table.rows.iter().filter(is_abnormal).take(MAX_ROWS).collect();
-        if abnormal.len() > 1 {
-            for row in abnormal {
-                message = message.detail(&members::line(self.table, row));
-            }
-        }
-        let current = overrides::judge(config, &pod.name, &pod.annotations, facts.now);
+    /// Returns the denial if Kubernetes could not be read.
+    fn unread(&self, causes: &[Cause]) -> Denial {
+        let mut message = Message::new(&unknown_summary(self.removal, causes));
+        let current = self.current_override();
         message = overrides::add_invalid(message, &current);
-        message = remedy::add(message, self.input, self.table, reason, causes);
-        if !reason.is_temporary() {
-            let name = (pod.namespace.as_str(), pod.name.as_str());
-            let consequence = reason.consequence();
-            message = overrides::add(message, config, removal.kind, name, (&current, facts.now), consequence);
+        if let Some(why) = causes.first() {
+            message = remedy::add_for_cause(message, self.config, why);
         }
-        denial(removal.kind, &message, self.details(reason, why))
+        message = self.add_override(message, &current, "");
+        let details = causes.iter().map(|why| detail(ReasonCode::Unknown, &why.text, why.code)).collect();
+        denial(self.removal.kind, &message, details)
     }
 
-    fn details(&self, reason: ReasonCode, why: &str) -> Vec<DenialCause> {
-        let members = self.table.rows.iter().map(|row| DenialCause {
-            reason: state_name(&row.state).to_owned(),
-            message: one_line(&members::line(self.table, row)),
-            field: one_line(&row.name),
-        });
-        std::iter::once(detail(reason, why, &self.table.cluster)).chain(members).collect()
+    fn denial(&self, reason: ReasonCode, why: &str, summary: &str, causes: &[Cause]) -> Denial {
+        let mut message = Message::new(summary);
+        let current = self.current_override();
+        let mut details = vec![detail(reason, why, self.cluster())];
+        if let Some(input) = self.members {
+            let Input { table, pod, .. } = input;
+            let is_abnormal = |row: &&Row| row.uid != pod.uid && row.state != MemberState::Healthy;
+            let abnormal: Vec<&Row> = table.rows.iter().filter(is_abnormal).take(MAX_ROWS).collect();
+            if abnormal.len() > 1 {
+                for row in abnormal {
+                    message = message.detail(&members::line(table, row));
+                }
+            }
+            message = overrides::add_invalid(message, &current);
+            message = remedy::add(message, input, reason, causes);
+            details.extend(table.rows.iter().map(|row| DenialCause {
+                reason: state_name(&row.state).to_owned(),
+                message: one_line(&members::line(table, row)),
+                field: one_line(&row.name),
+            }));
+        } else {
+            message = message.next("retry");
+        }
+        if !reason.is_temporary() {
+            message = self.add_override(message, &current, reason.consequence());
+        }
+        denial(self.removal.kind, &message, details)
+    }
+
+    fn current_override(&self) -> Override {
+        self.pod.map_or(Override::None, |pod| {
+            overrides::judge(self.config, &pod.name, &pod.annotations, self.now)
+        })
+    }
+
+    /// Adds the command that overrides the denial.
+    fn add_override(&self, message: Message, current: &Override, consequence: &str) -> Message {
+        let Removal { kind, namespace, name, .. } = self.removal;
+        overrides::add(message, self.config, *kind, (namespace, name), (current, self.now), consequence)
     }
 }
 
@@ -299,24 +304,6 @@ fn unknown_summary(removal: &Removal, causes: &[Cause]) -> String {
         many => format!(" (and {} more)", many - 1),
     };
     format!("cannot check etcd quorum for {}: {first}{more}", removal.full_name())
-}
-
-/// Returns the ruling for a pod whose etcd cluster could not be read.
-fn unknown_removal(config: &Config, removal: &Removal, causes: Vec<Cause>, now: SystemTime) -> Ruling {
-    // The review of an eviction contains no pod.
-    let pod = removal.pod.as_ref().and_then(|pod| Pod::read(&pod.json, 0).ok());
-    let current =
-        pod.map_or(Override::None, |pod| overrides::judge(config, &pod.name, &pod.annotations, now));
-    let name = (removal.namespace.as_str(), removal.name.as_str());
-    let message = Message::new(&unknown_summary(removal, &causes));
-    let mut message = overrides::add_invalid(message, &current);
-    if let Some(why) = causes.first() {
-        message = remedy::add_for_cause(message, config, why);
-    }
-    let message = overrides::add(message, config, removal.kind, name, (&current, now), "");
-    let details = causes.iter().map(|why| detail(ReasonCode::Unknown, &why.text, why.code)).collect();
-    let denial = denial(removal.kind, &message, details);
-    Ruling::new(Verdict::Unknown(causes)).refuse_with(denial)
 }
 
 /// Returns the ruling for an object with an active override.

@@ -75,8 +75,8 @@ pub use survey::{
 };
 
 use config::{Config, EtcdClusterConfig, NamespaceMatch, OnPodDelete};
-use removal::RemovalKind;
-use review::Reviewer;
+use removal::{Removal, RemovalKind};
+use review::Review;
 
 /// The path, the metric label and the configuration key.
 const NAME: &str = "etcd";
@@ -222,10 +222,14 @@ impl Guard for EtcdGuard {
         if let Err(cause) = charge_parsed(request, objects.map(Object::raw)) {
             return Box::pin(ready(Ruling::unknown(cause)));
         }
-        let reviewer = Reviewer::new(&self.config, &self.clients, deadline.into());
-        match RemovalKind::of(request) {
-            Some(kind) => Box::pin(async move { reviewer.review_pod(kind, request).await }),
-            None => Box::pin(ready(Ruling::allow())),
-        }
+        let Some(kind) = RemovalKind::of(request) else { return Box::pin(ready(Ruling::allow())) };
+        Box::pin(async move {
+            let removal = match Removal::read(&self.config, kind, request) {
+                Ok(removal) => removal,
+                Err(why) => return Ruling::unknown(why),
+            };
+            let review = Review::new(&self.config, &self.clients, &removal, deadline.into());
+            review.run(request).await.ruling(&self.config, &removal, self.clients.context.now())
+        })
     }
 }

@@ -5,11 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use admission::Cause;
 use serde_json::Value;
 
 use super::config::OwnerKind;
-use super::wire::{self, Container, OwnerReference, PodStatus};
+use super::wire::{self, Container, OwnerReference, PodSpec, PodStatus};
 
 /// A pod that may run an etcd member.
 // Each flag is independent.
@@ -75,36 +74,30 @@ const DEFAULT_GRACE: i64 = 30;
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
 impl Pod {
-    /// Reads a pod from JSON. `port` is the client port of its etcd.
-    pub(super) fn read(json: &str, port: u16) -> Result<Self, Cause> {
-        wire::read(json, "the pod").map(|pod| Self::of(pod, port))
-    }
-
-    /// Returns a pod, or the pod of a template.
-    pub(super) fn of(wire::Pod { metadata, spec, status }: wire::Pod, port: u16) -> Self {
-        let containers = long_running(spec.containers, spec.init_containers);
+    /// Returns a pod, or the pod of a template. `port` is the client port of its etcd.
+    pub(super) fn of(wire::Pod { metadata, spec, status }: &wire::Pod, port: u16) -> Self {
+        let containers = long_running(spec);
         let etcd = etcd_container(&containers, port);
-        let volumes = spec.volumes.unwrap_or_default();
-        let references = metadata.owner_references.unwrap_or_default();
-        let controller = references.into_iter().find(|owner| owner.controller == Some(true));
+        let volumes = spec.volumes.as_deref().unwrap_or_default();
+        let mut references = metadata.owner_references.iter().flatten();
         Self {
-            namespace: metadata.namespace,
-            name: metadata.name,
-            uid: metadata.uid,
-            labels: metadata.labels.unwrap_or_default(),
-            annotations: metadata.annotations.unwrap_or_default(),
-            is_deleting: metadata.deletion_timestamp.is_some_and(|time| !time.is_empty()),
-            controller: controller.map(Controller::of),
-            runs_etcd: containers.iter().any(Container::is_etcd),
-            process: process(&status, &containers, port),
-            keeps_data: etcd.is_none_or(|etcd| etcd.keeps_data(&volumes)),
+            namespace: metadata.namespace.clone(),
+            name: metadata.name.clone(),
+            uid: metadata.uid.clone(),
+            labels: metadata.labels.clone().unwrap_or_default(),
+            annotations: metadata.annotations.clone().unwrap_or_default(),
+            is_deleting: metadata.deletion_timestamp.as_ref().is_some_and(|time| !time.is_empty()),
+            controller: references.find(|owner| owner.controller == Some(true)).map(Controller::of),
+            runs_etcd: containers.iter().any(|container| container.is_etcd()),
+            process: process(status, &containers, port),
+            keeps_data: etcd.is_none_or(|etcd| etcd.keeps_data(volumes)),
             pvcs: volumes
                 .iter()
                 .filter_map(|volume| volume.get("persistentVolumeClaim")?.get("claimName")?.as_str())
                 .map(str::to_owned)
                 .collect(),
-            node: spec.node_name,
-            address: status.pod_ip,
+            node: spec.node_name.clone(),
+            address: status.pod_ip.clone(),
             grace: spec.termination_grace_period_seconds.unwrap_or(DEFAULT_GRACE),
             images: containers.iter().map(|container| container.image.clone()).collect(),
             active_deadline: spec.active_deadline_seconds,
@@ -141,10 +134,10 @@ impl Pod {
 }
 
 impl Controller {
-    fn of(OwnerReference { api_version, kind, name, uid, .. }: OwnerReference) -> Self {
+    fn of(OwnerReference { api_version, kind, name, uid, .. }: &OwnerReference) -> Self {
         // The core group has no name.
         let group = api_version.split_once('/').map_or("", |(group, _)| group).to_owned();
-        Self { group, kind, name, uid }
+        Self { group, kind: kind.clone(), name: name.clone(), uid: uid.clone() }
     }
 
     fn is(&self, group: &str, kind: &str) -> bool {
@@ -153,24 +146,24 @@ impl Controller {
 }
 
 /// Returns the containers that run as long as the pod: its containers and its sidecars.
-fn long_running(containers: Option<Vec<Container>>, init: Option<Vec<Container>>) -> Vec<Container> {
-    let sidecars = init.unwrap_or_default().into_iter().filter(|first| first.restart_policy == "Always");
-    containers.unwrap_or_default().into_iter().chain(sidecars).collect()
+fn long_running(spec: &PodSpec) -> Vec<&Container> {
+    let sidecars = spec.init_containers.iter().flatten().filter(|first| first.restart_policy == "Always");
+    spec.containers.iter().flatten().chain(sidecars).collect()
 }
 
 /// Returns the container of etcd: the only container, or else the only one that looks like etcd, or else the only one with the port.
-fn etcd_container(containers: &[Container], port: u16) -> Option<&Container> {
+fn etcd_container<'c>(containers: &[&'c Container], port: u16) -> Option<&'c Container> {
     fn only<'c>(mut some: impl Iterator<Item = &'c Container>) -> Option<&'c Container> {
         some.next().filter(|_| some.next().is_none())
     }
-    only(containers.iter())
-        .or_else(|| only(containers.iter().filter(|container| container.is_etcd())))
-        .or_else(|| only(containers.iter().filter(|container| container.serves(port))))
+    only(containers.iter().copied())
+        .or_else(|| only(containers.iter().copied().filter(|container| container.is_etcd())))
+        .or_else(|| only(containers.iter().copied().filter(|container| container.serves(port))))
 }
 
 /// Returns the state of etcd. `Down` allows a deletion without a request to the member. Names and images prove nothing, so every
 /// container must be down, except tools.
-fn process(status: &PodStatus, containers: &[Container], port: u16) -> Process {
+fn process(status: &PodStatus, containers: &[&Container], port: u16) -> Process {
     let reported = || status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
     if matches!(status.phase.as_str(), "Succeeded" | "Failed") {
         return Process::Ended;
@@ -188,12 +181,12 @@ fn process(status: &PodStatus, containers: &[Container], port: u16) -> Process {
         }
     };
     let may_be =
-        |container: &&Container| containers.len() == 1 || container.is_etcd() || container.serves(port);
+        |container: &&&Container| containers.len() == 1 || container.is_etcd() || container.serves(port);
     if containers.iter().filter(may_be).any(|container| state(container) == Process::Running) {
         return Process::Running;
     }
     let is_needed =
-        |container: &&Container| containers.len() == 1 || !container.is_tool() || container.serves(port);
+        |container: &&&Container| containers.len() == 1 || !container.is_tool() || container.serves(port);
     let mut needed = containers.iter().filter(is_needed).peekable();
     if needed.peek().is_some() && needed.all(|container| state(container) == Process::Down) {
         Process::Down

@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 use admission::{Cause, Operation, Raw, Request, Shape};
 
 use super::config::Config;
+use super::pod::{Pod, Process};
 use cluster::cause;
 
 admission::fields! {
-    /// The fields that the decoder finds. Some are also read with the whole pod; they are here so that duplicates are rejected.
+    /// The fields that the decoder finds.
     pub(super) enum ReviewedField {
         Name = "/metadata/name",
         Namespace = "/metadata/namespace",
@@ -20,6 +21,7 @@ admission::fields! {
         Labels = "/metadata/labels",
         Annotations = "/metadata/annotations",
         DeletionTimestamp = "/metadata/deletionTimestamp",
+        Phase = "/status/phase",
         GracePeriod = "/deleteOptions/gracePeriodSeconds",
         PreconditionUid = "/deleteOptions/preconditions/uid",
     }
@@ -41,16 +43,9 @@ pub(super) struct Removal {
     pub(super) by_kubelet: bool,
     /// The only uid that an eviction is meant for. The API server rejects it for another pod of the same name.
     pub(super) only_uid: Option<String>,
-    /// The pod that the review of a deletion contains.
-    pub(super) pod: Option<ReviewedPod>,
-}
-
-/// The pod in a review.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ReviewedPod {
-    pub(super) uid: String,
-    pub(super) labels: BTreeMap<String, String>,
-    pub(super) json: String,
+    /// The pod that the review of a deletion contains, with the parts that decide if the stored pod cannot be read: metadata, and
+    /// whether it has ended.
+    pub(super) pod: Option<Pod>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,7 +95,7 @@ impl Removal {
         let text = |wanted: ReviewedField| match object.field(wanted).map(|raw| (raw.shape(), raw.text())) {
             None | Some((Shape::Null, _)) => Ok(String::new()),
             Some((_, Some(text))) => Ok(text.into_owned()),
-            Some(_) => Err(malformed(&format!("a name in {field} is not a string"))),
+            Some(_) => Err(malformed(&format!("a text in {field} is not a string"))),
         };
         let either = |own: String, given: &str, what: &str| match (own.is_empty(), given.is_empty()) {
             (true, true) => Err(malformed(&format!("it has no {what}"))),
@@ -114,25 +109,36 @@ impl Removal {
             RemovalKind::Delete => request.options.map(grace_period).transpose()?.flatten(),
             RemovalKind::Evict => object.field(ReviewedField::GracePeriod).map(number).transpose()?.flatten(),
         };
+        let (namespace, name) = (
+            either(text(ReviewedField::Namespace)?, &request.namespace, "namespace")?,
+            either(text(ReviewedField::Name)?, &request.name, "name")?,
+        );
+        let strings = |field: ReviewedField, what: &str| {
+            let read = object.field(field).map(|raw| strings(raw, what)).transpose()?;
+            Ok(read.flatten().unwrap_or_default())
+        };
         let pod = match kind {
             RemovalKind::Evict => None,
-            RemovalKind::Delete => {
-                let uid = text(ReviewedField::Uid)?;
-                if uid.is_empty() {
-                    return Err(malformed(&format!("{field} has no uid")));
-                }
-                let labels = object.field(ReviewedField::Labels).map(labels).transpose()?.flatten();
-                Some(ReviewedPod {
-                    uid,
-                    labels: labels.unwrap_or_default(),
-                    json: object.raw().get().to_owned(),
-                })
-            }
+            RemovalKind::Delete => Some(Pod {
+                namespace: namespace.clone(),
+                name: name.clone(),
+                uid: Some(text(ReviewedField::Uid)?)
+                    .filter(|uid| !uid.is_empty())
+                    .ok_or_else(|| malformed(&format!("{field} has no uid")))?,
+                labels: strings(ReviewedField::Labels, "labels")?,
+                annotations: strings(ReviewedField::Annotations, "annotations")?,
+                is_deleting: !text(ReviewedField::DeletionTimestamp)?.is_empty(),
+                process: match text(ReviewedField::Phase)?.as_str() {
+                    "Succeeded" | "Failed" => Process::Ended,
+                    _ => Process::Unknown,
+                },
+                ..Pod::default()
+            }),
         };
         Ok(Self {
             kind,
-            namespace: either(text(ReviewedField::Namespace)?, &request.namespace, "namespace")?,
-            name: either(text(ReviewedField::Name)?, &request.name, "name")?,
+            namespace,
+            name,
             grace,
             dry_run: request.dry_run,
             by_controller: config.common_config.settle_policy.is_controller(&request.user),
@@ -170,8 +176,8 @@ fn grace_period(options: Raw<'_>) -> Result<Option<i64>, Cause> {
     Ok(options.and_then(|options| options.grace_period_seconds))
 }
 
-fn labels(raw: Raw<'_>) -> Result<Option<BTreeMap<String, String>>, Cause> {
-    raw.parse().map_err(|_| malformed("the labels of oldObject are not strings"))
+fn strings(raw: Raw<'_>, what: &str) -> Result<Option<BTreeMap<String, String>>, Cause> {
+    raw.parse().map_err(|_| malformed(&format!("the {what} of oldObject are not strings")))
 }
 
 fn number(raw: Raw<'_>) -> Result<Option<i64>, Cause> {
@@ -203,7 +209,7 @@ mod tests {
         for change in [|_: &mut Value| {}, |r: &mut Value| r["name"] = "".into()] {
             let removal = deleted(change).unwrap();
             assert_eq!((removal.namespace.as_str(), removal.name.as_str()), ("db", "etcd-0"));
-            assert!(removal.pod.is_some_and(|pod| pod.json.contains("etcd-0")));
+            assert!(removal.pod.is_some_and(|pod| pod.name == "etcd-0"));
             assert_eq!((removal.kind, removal.grace, removal.dry_run), (RemovalKind::Delete, None, false));
         }
         let forced = deleted(|r| r["options"] = json!({"kind": "DeleteOptions", "gracePeriodSeconds": 0}));

@@ -17,13 +17,13 @@ use super::config::{Config, EtcdClusterConfig, NamespaceMatch};
 use super::decide;
 use super::facts::{FactReader, Facts};
 use super::group::{self, Group};
-use super::input::{Input, Progress};
 use super::kube_reader::{KubeReader, Namespace, PODS, read_pods};
 use super::kube_state::KubeState;
 use super::messages;
 use super::owners::Owners;
 use super::pod::Pod;
 use super::removal::{Removal, RemovalKind};
+use super::review::{Member, Review, Reviewed, Round};
 use super::table::{MemberState, Row, Table};
 use ::config::SelectorExt as _;
 use cluster::fleet::Part;
@@ -118,7 +118,8 @@ impl Survey {
         let kube = kube(clients);
         let (namespace, objects) = join(kube.namespace(name), kube.list(&PODS, name, Part::Whole)).await;
         let (namespace, objects) = (namespace?, objects?);
-        let pods = read_pods(&objects, 0)?;
+        let stored = read_pods(&objects)?;
+        let pods: Vec<Pod> = stored.iter().map(|pod| Pod::of(pod, 0)).collect();
         let mut overlaps = BTreeMap::new();
         let found = self.find(&namespace, &pods, &mut overlaps);
         // An entry whose pods all belong to an earlier entry is reported as an overlap, not as empty.
@@ -147,7 +148,8 @@ impl Survey {
             .collect();
         for found in &found {
             // The port may identify the container of etcd.
-            let pods = found.group.select(found.entry, read_pods(&objects, found.entry.port)?, "");
+            let pods = stored.iter().map(|pod| Pod::of(pod, found.entry.port)).collect();
+            let pods = found.group.select(found.entry, pods, "");
             report.clusters.push(self.cluster(clients, &namespace, found, pods).await);
         }
         report.clusters.sort_by(|a, b| a.name.cmp(&b.name));
@@ -167,7 +169,7 @@ impl Survey {
         };
         let mut all: Vec<FoundCluster<'_>> = Vec::new();
         for pod in pods.iter().filter(|pod| !pod.has_ended()) {
-            let mut entries = group::entries(&self.config, pod)
+            let mut entries = group::entries(&self.config, &pod.namespace, &pod.labels)
                 .filter(|entry| entry.namespaces.matches(&pod.namespace, &namespace.labels));
             let Some(entry) = entries.next() else { continue };
             for other in entries {
@@ -200,15 +202,22 @@ impl Survey {
         let state = KubeState { owners, lease: stored, ..state };
         let facts = FactReader { clients, config: &self.config, group, end: Instant::now() + TIMEOUT };
         let facts = facts.about("", &state).await;
-        let table = Table::of(&facts);
-        let members = table.rows.iter().map(|row| {
+        let round = Round::new(state, facts);
+        let table = &round.table;
+        let mut members = Vec::new();
+        for row in &table.rows {
             let found = pods.iter().zip(&nodes).find(|(pod, _)| pod.uid == row.uid);
-            let deletion = found.filter(|(pod, _)| own.contains(&pod.uid)).map(|(pod, has_node)| {
-                let state = KubeState { has_node: has_node.clone(), ..state.clone() };
-                deletion(&self.review(entry, pod, &state, &facts))
-            });
-            member(&table, row, deletion)
-        });
+            let deletion = match found.filter(|(pod, _)| own.contains(&pod.uid)) {
+                None => None,
+                Some((pod, has_node)) => {
+                    let member =
+                        Member { pod: pod.clone(), entry, group: group.clone(), lease: lease.clone() };
+                    let state = KubeState { has_node: has_node.clone(), ..round.state.clone() };
+                    Some(deletion(&self.review(clients, member, state, &round.facts).await))
+                }
+            };
+            members.push(member_report(table, row, deletion));
+        }
         let Lease { namespace, name } = &lease;
         let voters = table.voters.as_ref().ok().copied();
         ClusterReport {
@@ -219,17 +228,17 @@ impl Survey {
             healthy: table.healthy_without(""),
             is_leaderless: table.is_leaderless,
             unknown_voters: table.voters.as_ref().err().map(ReportCause::from),
-            is_degraded: table.is_degraded,
-            members: members.collect(),
+            members,
             changes: table.changes.iter().map(messages::change).collect(),
             notes: table.notes.iter().map(messages::note).collect(),
             lease: format!("{namespace}/{name}"),
-            lease_error: facts.reservation_error.as_ref().map(ReportCause::from),
+            lease_error: round.facts.reservation_error.as_ref().map(ReportCause::from),
         }
     }
 
     /// Returns the ruling on a dry run by a user.
-    fn review(&self, entry: &EtcdClusterConfig, pod: &Pod, state: &KubeState, facts: &Facts) -> Ruling {
+    async fn review(&self, clients: &Clients, member: Member<'_>, state: KubeState, facts: &Facts) -> Ruling {
+        let (config, pod, now) = (&self.config, &member.pod, state.now);
         let removal = Removal {
             kind: RemovalKind::Delete,
             namespace: pod.namespace.clone(),
@@ -241,22 +250,17 @@ impl Survey {
             only_uid: None,
             pod: None,
         };
-        let early = decide::from_pod(&self.config, &removal, pod, state.now)
-            .or_else(|| decide::from_kube_state(&self.config, &removal, pod, state));
-        if let Some(early) = early {
-            return messages::ruling(&self.config, &removal, &early.outcome, state.now);
-        }
-        let facts = facts.clone().about(&pod.uid);
-        let input = Input {
-            config: &self.config,
-            entry,
-            removal: &removal,
-            pod,
-            facts: &facts,
-            progress: &Progress::default(),
+        let early = decide::from_pod(config, &removal, pod, now)
+            .or_else(|| decide::from_kube_state(config, &removal, pod, &state));
+        let reviewed = match early {
+            Some(decision) => Reviewed::from(decision),
+            None => {
+                let round = Round::new(state, facts.clone().about(&pod.uid));
+                let review = Review::new(config, clients, &removal, Instant::now() + TIMEOUT);
+                review.review_member(&member, Some(round)).await
+            }
         };
-        let outcome = decide::unknown_owner(pod, state, decide::dry_run(input));
-        messages::member_ruling(input, &outcome)
+        reviewed.of(member).ruling(config, &removal, now)
     }
 }
 
@@ -268,7 +272,7 @@ fn entry_name(at: usize) -> String {
     format!("clusters[{at}]")
 }
 
-fn member(table: &Table, row: &Row, deletion: Option<DeletionReport>) -> MemberReport {
+fn member_report(table: &Table, row: &Row, deletion: Option<DeletionReport>) -> MemberReport {
     MemberReport {
         name: row.name.clone(),
         role: messages::role(table, row),

@@ -249,20 +249,6 @@ async fn a_denied_read_confirms_the_quorum() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn before_3_5_a_majority_must_agree_on_the_list() {
-    let old = |state: &mut fake::State| {
-        for one in state.members.values_mut() {
-            one.version = "3.4.23";
-        }
-    };
-    assert_outcome(&deleted(&Fake::of(3).with(old), LEAST, "etcd-1").await, Expected::Allow);
-    assert_outcome(
-        &deleted(&Fake::of(3).with(old).down(&["etcd-0", "etcd-2"]), LEAST, "etcd-1").await,
-        Expected::Unread(cause::UNCLEAR),
-    );
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_member_that_the_operator_removes_reduces_the_quorum() {
     let fake = || {
         Fake::of(3).down(&["etcd-2"]).with(|state| {
@@ -355,28 +341,6 @@ async fn data_loss_is_warned_about_and_that_of_the_last_copy_denied() {
         assert_outcome(&deleted(&alone, yaml, "etcd-0").await, Reason::LastCopy);
         assert!(alone.state().actions.is_empty());
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn without_a_gateway_health_and_metrics_are_read() {
-    let degraded = || {
-        Fake::of(3).with(|state| {
-            for one in state.members.values_mut() {
-                one.reply = Reply::HealthOnly;
-            }
-        })
-    };
-    assert_outcome(&deleted(&degraded(), LEAST, "etcd-1").await, Warning::Note(Note::NoGateway));
-    assert_outcome(&deleted(&degraded().down(&["etcd-2"]), LEAST, "etcd-1").await, quorum(1, 3));
-    assert_outcome(&deleted(&degraded().down(&["etcd-2"]), LEAST, "etcd-2").await, Expected::Allow);
-    assert_outcome(&deleted(&degraded(), LEAST, "etcd-0").await, Reason::NoTransfer);
-    assert_outcome(
-        &deleted_by(&degraded(), LEAST, "etcd-0", CONTROLLER, |_| {}).await,
-        Warning::TransferOnStop { seconds: 30 },
-    );
-    // A missing pod counts as a member without a response.
-    let scaled = degraded().with(|state| drop(state.pods.remove(2)));
-    assert_outcome(&deleted(&scaled, LEAST, "etcd-1").await, quorum(1, 3));
 }
 
 #[tokio::test(start_paused = true)]

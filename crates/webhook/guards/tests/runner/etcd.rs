@@ -4,7 +4,7 @@
 //! pods:                                  # in namespace db, of the StatefulSet etcd, on nodes n0, n1, …
 //!   etcd-0: {id: 10, leads: true}
 //!   etcd-1: {id: 11, behind: 3}
-//!   etcd-2: {unknown: not-listening}     # or read: timeout, healthOnly: true, learner: true, term: 3, cluster: 7, …
+//!   etcd-2: {unknown: not-listening}     # or read: timeout, learner: true, term: 3, cluster: 7, …
 //! quorum: lost                           # no member knows a leader, and no read succeeds
 //! alarms: {etcd-1: NOSPACE}
 //! unknown: {pods: forbidden}             # failed reads of the API server
@@ -20,8 +20,7 @@ use std::time::Instant;
 
 use admission::{BoxFuture, Cause};
 use cluster::etcd::{
-    Alarm, AlarmKind, Endpoint, EtcdRequest, EtcdResponse, EtcdResult, Health, Member, MemberList,
-    MemberMetrics, Read, Status,
+    Alarm, AlarmKind, Endpoint, EtcdRequest, EtcdResponse, EtcdResult, Member, MemberList, Read, Status,
 };
 use cluster::fleet::{Cluster, GetQuery, ListQuery, Object, ObjectResult, Page, PageResult, Part};
 use cluster::{self, Address, Clients, EtcdClient, Metadata, Reader, cause};
@@ -60,8 +59,6 @@ struct MemberFacts {
     cluster_id: u64,
     behind: u64,
     learner: bool,
-    #[serde(rename = "healthOnly")]
-    health_only: bool,
     read: Option<String>,
     unknown: Option<String>,
     version: String,
@@ -81,7 +78,6 @@ impl Default for MemberFacts {
             cluster_id: CLUSTER_ID,
             behind: 0,
             learner: false,
-            health_only: false,
             read: None,
             unknown: None,
             version: "3.5.16".to_owned(),
@@ -182,7 +178,6 @@ impl EtcdFacts {
         let member = |(name, one): (&String, &MemberFacts)| Member {
             id: one.id,
             name: name.clone(),
-            peer_urls: vec![format!("http://{name}.etcd:2380")],
             client_urls: vec![format!("http://{name}.etcd:2379")],
             is_learner: one.learner,
         };
@@ -198,16 +193,9 @@ impl EtcdFacts {
         if let Some(code) = &one.unknown {
             return fail(code);
         }
-        let plain = matches!(request, EtcdRequest::Health | EtcdRequest::Metrics);
-        if one.health_only != plain {
-            return fail(if plain { "unsupported" } else { "gateway-off" });
-        }
         let of_voters =
             matches!(request, EtcdRequest::Members | EtcdRequest::MembersByQuorum | EtcdRequest::Alarms);
         if one.learner && of_voters {
-            return fail("unsupported");
-        }
-        if request == EtcdRequest::MembersByQuorum && one.version.as_str() < "3.5" {
             return fail("unsupported");
         }
         if matches!(request, EtcdRequest::Read | EtcdRequest::MembersByQuorum) {
@@ -237,15 +225,6 @@ impl EtcdFacts {
             }
             EtcdRequest::Alarms => EtcdResponse::Alarms(self.raised()),
             EtcdRequest::Read => EtcdResponse::Read(Read::Served),
-            EtcdRequest::Health => {
-                EtcdResponse::Health(Health { is_healthy: self.quorum.is_none(), reason: String::new() })
-            }
-            EtcdRequest::Metrics => EtcdResponse::Metrics(MemberMetrics {
-                is_leader: Some(self.leader() == Some(one.id)),
-                has_leader: Some(self.leader().is_some()),
-                member: Some(one.id),
-                ..MemberMetrics::default()
-            }),
         })
     }
 

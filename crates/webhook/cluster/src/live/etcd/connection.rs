@@ -1,50 +1,47 @@
-//! The connections to one member: HTTP/1.1 to an IP address, without proxies. Redirects are not followed.
-//!
-//! HTTP/1.1 because a member serves gRPC and its gateway on one port and selects by the protocol. A request that hangs blocks one
-//! connection and no other request.
+//! The connection to one member: gRPC to an IP address, without proxies. It is opened by the first call, and again after it broke.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use admission::Cause;
-use http_body_util::Full;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
-use hyper::{Method, Request, StatusCode};
-use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
-use hyper_timeout::TimeoutConnector;
-use hyper_util::client::legacy::Client as HttpClient;
+use hyper::Response;
+use hyper::http::uri::PathAndQuery;
+use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use prost::Message;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::time::Instant;
+use tonic::Request;
+use tonic::client::Grpc;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Channel, Endpoint as Target};
+use tonic_prost::ProstCodec;
+use tower::ServiceExt as _;
 
+use super::body::{ChargedBody, DETAILS, LIMIT};
 use super::credentials::User;
-use super::errors::connection_failure;
+use super::errors::{CallError, call_error};
 use crate::etcd::Endpoint;
-use crate::live::body::{BodyReader, Bytes};
-use crate::live::{Failure, brief};
+use crate::live::body::BodyReader;
+use crate::live::brief;
 use crate::{cause, lock};
 
 /// TCP and TLS together. Connecting continues if the caller is dropped.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A verdict sends several requests within a second. The next verdict may be days away.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// A connection without an answer for this time is checked by a ping, and closed if that is not answered either. Etcd closes
+/// connections with more than one ping in 5 s, or with pings without a call (`--grpc-keepalive-min-time`).
+const PING_AFTER: Duration = Duration::from_secs(10);
+const PING_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The concurrent requests of one review to one member.
-const MAX_IDLE: usize = 4;
+/// The metadata with a token (`rpctypes.TokenFieldNameGRPC`).
+const TOKEN: &str = "token";
 
-/// 1 MiB, for every answer but metrics.
-pub(super) const LIMIT: usize = 1 << 20;
-
-type Connector = TimeoutConnector<HttpsConnector<HttpConnector>>;
-
-/// The connections to one member.
+/// The connection to one member.
 pub(super) struct Connection {
-    http: HttpClient<Connector, Full<bytes::Bytes>>,
-    base: String,
+    channel: Channel,
     at: SocketAddr,
     /// The TLS configuration. The connection is replaced when it changes.
     pub(super) tls: Option<Arc<ClientConfig>>,
@@ -56,10 +53,6 @@ pub(super) struct Connection {
 /// State of the member that earlier requests found.
 #[derive(Default)]
 pub(super) struct Known {
-    /// The prefix of its gateway.
-    pub(super) prefix: Option<&'static str>,
-    /// When it had no gateway.
-    pub(super) no_gateway_at: Option<Instant>,
     pub(super) token: Option<Token>,
     /// The last failed login: user, time and cause.
     pub(super) failed_login: Option<(Arc<User>, Instant, Cause)>,
@@ -69,13 +62,7 @@ pub(super) struct Known {
 #[derive(Clone)]
 pub(super) struct Token {
     pub(super) of: Arc<User>,
-    pub(super) text: HeaderValue,
-}
-
-/// A response.
-pub(super) struct Response {
-    pub(super) status: StatusCode,
-    pub(super) body: Bytes,
+    pub(super) text: MetadataValue<Ascii>,
 }
 
 impl Connection {
@@ -102,72 +89,53 @@ impl Connection {
             Some(config) => ClientConfig::clone(config),
             None => no_roots()?,
         };
+        // Tonic's own TLS accepts no rustls configuration, which contains the client's certificate.
         let https = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http();
         let https = https.with_server_name_resolver(FixedServerNameResolver::new(name));
-        let mut connector = TimeoutConnector::new(https.enable_http1().wrap_connector(tcp));
-        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        let http = HttpClient::builder(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_TIMEOUT)
-            .pool_max_idle_per_host(MAX_IDLE)
-            .build(connector);
+        let connector = https.enable_http2().wrap_connector(tcp);
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let (known, login) = (Mutex::default(), tokio::sync::Mutex::default());
-        Ok(Self { http, base: format!("{scheme}://{at}"), at, tls, known, login })
+        let target = Target::from_shared(format!("{scheme}://{at}"))
+            .map_err(|error| Cause::new(cause::REFUSED, brief(&error.to_string())))?;
+        let target = target.connect_timeout(CONNECT_TIMEOUT);
+        let target = target.http2_keep_alive_interval(PING_AFTER).keep_alive_timeout(PING_TIMEOUT);
+        let channel = target.connect_with_connector_lazy(connector);
+        Ok(Self { channel, at, tls, known: Mutex::default(), login: tokio::sync::Mutex::default() })
     }
 
     pub(super) fn known(&self) -> MutexGuard<'_, Known> {
         lock(&self.known)
     }
 
-    /// Sends a GET that needs no login.
-    pub(super) async fn get(&self, path: &str, limit: usize, bodies: &BodyReader) -> Result<Response, Cause> {
-        self.send(&Method::GET, path, "", None, limit, bodies).await
-    }
-
-    /// Posts JSON.
-    pub(super) async fn post(
+    /// Sends one message and returns the answer.
+    pub(super) async fn send<Q, R>(
         &self,
-        path: &str,
-        body: &str,
-        token: Option<&HeaderValue>,
+        path: &'static str,
+        message: Q,
+        token: Option<&Token>,
         bodies: &BodyReader,
-    ) -> Result<Response, Cause> {
-        self.send(&Method::POST, path, body, token, LIMIT, bodies).await
-    }
-
-    async fn send(
-        &self,
-        method: &Method,
-        path: &str,
-        body: &str,
-        token: Option<&HeaderValue>,
-        limit: usize,
-        bodies: &BodyReader,
-    ) -> Result<Response, Cause> {
-        let broken = |error: &(dyn std::error::Error + 'static)| {
-            connection_failure(error, self.at, self.tls.is_some())
-        };
-        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
-        if !body.is_empty() {
-            request = request.header(CONTENT_TYPE, "application/json");
-        }
+    ) -> Result<R, CallError>
+    where
+        Q: Message + 'static,
+        R: Message + Default + 'static,
+    {
+        let mut request = Request::new(message);
         if let Some(token) = token {
-            request = request.header(AUTHORIZATION, token);
+            request.metadata_mut().insert(TOKEN, token.text.clone());
         }
-        let request = request.body(Full::from(body.to_owned())).map_err(|error| {
-            Cause::new(cause::REFUSED, format!("invalid request: {}", brief(&error.to_string())))
-        })?;
-        let response = self.http.request(request).await.map_err(|error| broken(&error))?;
-        let status = response.status();
-        let limit = if status == StatusCode::OK { limit } else { limit.min(LIMIT) };
-        let failed = |error: &(dyn std::error::Error + 'static)| {
-            let Cause { code, text, .. } = broken(error);
-            Failure::new(code, text)
+        let bodies = bodies.clone();
+        let channel = self.channel.clone().map_response(move |response: Response<tonic::body::Body>| {
+            let (mut head, body) = response.into_parts();
+            head.headers.remove(DETAILS);
+            Response::from_parts(head, ChargedBody::new(body, &bodies))
+        });
+        let mut client = Grpc::new(channel).max_decoding_message_size(LIMIT);
+        let answer = match client.ready().await {
+            Ok(()) => client.unary(request, PathAndQuery::from_static(path), ProstCodec::default()).await,
+            Err(error) => Err(tonic::Status::from_error(error.into())),
         };
-        let body = bodies.read(response.into_body(), limit, bodies.memory(), failed).await;
-        Ok(Response { status, body: body.map_err(|failure| failure.cause)? })
+        answer
+            .map(tonic::Response::into_inner)
+            .map_err(|status| call_error(&status, self.at, self.tls.is_some()))
     }
 }
 

@@ -1,45 +1,92 @@
 //! Maps failed connections and refusals of a member to causes.
 //!
-//! The texts of refusals are etcd's own (`api/v3rpc/rpctypes/error.go`), the same in every version; the HTTP status differs
-//! between versions.
+//! The texts of refusals are etcd's own (`api/v3rpc/rpctypes/error.go`), the same in every version; some codes differ between
+//! versions.
 
 use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
 
 use admission::Cause;
-use hyper::StatusCode;
-use rustls::{AlertDescription, CertificateError};
+use rustls::CertificateError;
+use tonic::{Code, Status};
 
+use super::body::BodyError;
 use crate::cause;
-use crate::gateway::GatewayError;
 use crate::live::brief;
 
+/// Texts of tonic for answers that are no message.
+const UNREADABLE: [&str; 3] =
+    ["Missing response message", "Unexpected EOF", "failed to decode Protobuf message"];
+
+/// Why a call has no answer.
+pub(super) enum CallError {
+    /// The member refused it.
+    Refused(Refusal),
+    /// No answer of etcd arrived. The text of the cause is the end of a sentence about the member.
+    Failed(Cause),
+}
+
+impl From<Cause> for CallError {
+    fn from(why: Cause) -> Self {
+        Self::Failed(why)
+    }
+}
+
+impl CallError {
+    pub(super) fn cause(&self) -> Cause {
+        match self {
+            Self::Refused(refusal) => refusal.cause(),
+            Self::Failed(why) => why.clone(),
+        }
+    }
+}
+
+/// Returns why a call has no answer. A status with a source is one of this side.
+pub(super) fn call_error(status: &Status, at: SocketAddr, is_tls: bool) -> CallError {
+    let message = status.message();
+    let not_etcd = || {
+        let text = format!("another program answers there, not etcd ({})", brief(message));
+        CallError::Failed(Cause::new(cause::NOT_ETCD, text))
+    };
+    // These are texts of tonic: src/status.rs and src/codec/decode.rs.
+    match (status.source(), status.code()) {
+        (Some(error), _) => CallError::Failed(connection_failure(error, at, is_tls)),
+        (None, _) if message.starts_with("grpc-status header missing") => not_etcd(),
+        (None, Code::Internal | Code::Unknown) if message.starts_with("protocol error") => not_etcd(),
+        (None, Code::Internal) if UNREADABLE.iter().any(|text| message.starts_with(text)) => {
+            CallError::Failed(Cause::new(cause::GARBAGE, "invalid answer"))
+        }
+        (None, Code::OutOfRange) if message.contains("message length too large") => {
+            CallError::Failed(Cause::new(cause::GARBAGE, BodyError::TooLong.to_string()))
+        }
+        (None, code) => {
+            CallError::Refused(Refusal { code, message: message.to_owned(), login: LoggedIn::default() })
+        }
+    }
+}
+
 /// Returns the cause of a failed connection. Its text is the end of a sentence about the member.
-pub(super) fn connection_failure(error: &(dyn Error + 'static), at: SocketAddr, is_tls: bool) -> Cause {
+fn connection_failure(error: &(dyn Error + 'static), at: SocketAddr, is_tls: bool) -> Cause {
     let mut innermost = error;
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(tls) = tls(error) {
             return Cause::new(cause::TLS, format!("TLS handshake with {at} failed: {}", tls_text(tls)));
         }
-        if let Some(hyper) = error.downcast_ref::<hyper::Error>() {
-            // A server that sends first speaks HTTP/2, as gRPC does. These are words of hyper: src/error.rs, Kind::UnexpectedMessage.
-            if hyper.is_parse() || hyper.to_string().contains("unexpected message") {
-                let text = format!(
-                    "{at} does not speak HTTP/1.1 (with --listen-client-http-urls, the gateway has another port)"
-                );
-                return Cause::new(cause::NOT_ETCD, text);
+        if let Some((_, alert)) = error.to_string().split_once("received fatal alert: ") {
+            let text = format!("TLS handshake with {at} failed: {}", alert_text(alert));
+            return Cause::new(cause::TLS, text);
+        }
+        match error.downcast_ref() {
+            Some(BodyError::NoMemory) => {
+                return Cause::new(cause::OVERLOADED, BodyError::NoMemory.to_string());
             }
-            if hyper.is_incomplete_message() {
-                let hint = if is_tls {
-                    "; the port may serve gRPC only (--listen-client-http-urls)"
-                } else {
-                    "; it may require TLS"
-                };
-                let text = format!("{at} closed the connection without an answer{hint}");
-                return Cause::new(cause::UNREACHABLE, text);
-            }
+            Some(BodyError::TooLong) => return Cause::new(cause::GARBAGE, BodyError::TooLong.to_string()),
+            None => {}
+        }
+        if let Some(broken) = error.downcast_ref::<h2::Error>() {
+            return broken_connection(broken, at, is_tls);
         }
         innermost = error;
         next = error.source();
@@ -59,6 +106,16 @@ pub(super) fn connection_failure(error: &(dyn Error + 'static), at: SocketAddr, 
         _ => {}
     }
     Cause::new(cause::UNREACHABLE, format!("no connection to {at}: {}", brief(&innermost.to_string())))
+}
+
+/// Returns the cause of a connection that broke after it was open. `is_library` means that the other side does not speak HTTP/2.
+fn broken_connection(error: &h2::Error, at: SocketAddr, is_tls: bool) -> Cause {
+    let hint = if is_tls { "" } else { "; it may require TLS" };
+    if error.is_library() {
+        return Cause::new(cause::NOT_ETCD, format!("{at} does not speak gRPC{hint}"));
+    }
+    let text = format!("{at} closed the connection without an answer{hint}: {}", brief(&error.to_string()));
+    Cause::new(cause::UNREACHABLE, text)
 }
 
 /// Finds an error of rustls, which is nested in one or two I/O errors that do not return it as their source.
@@ -93,27 +150,33 @@ fn tls_text(error: &rustls::Error) -> String {
             }
             _ => format!("its certificate is invalid: {}", text()),
         },
-        rustls::Error::AlertReceived(alert) => match alert {
-            AlertDescription::CertificateRequired => "it requires a client certificate".to_owned(),
-            AlertDescription::BadCertificate
-            | AlertDescription::CertificateUnknown
-            | AlertDescription::CertificateExpired
-            | AlertDescription::CertificateRevoked
-            | AlertDescription::UnsupportedCertificate
-            | AlertDescription::AccessDenied
-            | AlertDescription::DecryptError
-            | AlertDescription::UnknownCA => {
-                format!("it rejects the client certificate ({alert:?})")
-            }
-            _ => format!("it ended the handshake ({alert:?})"),
-        },
+        rustls::Error::AlertReceived(alert) => alert_text(&format!("{alert:?}")),
         rustls::Error::InvalidMessage(_) => "it does not use TLS on this port".to_owned(),
         _ => text(),
     }
 }
 
+/// Returns the text for an alert, by the name that rustls gives it. In TLS 1.3, alerts about the client's certificate arrive after the
+/// handshake, and hyper keeps only the text of such an error.
+fn alert_text(alert: &str) -> String {
+    match alert {
+        "CertificateRequired" => "it requires a client certificate".to_owned(),
+        "BadCertificate"
+        | "CertificateUnknown"
+        | "CertificateExpired"
+        | "CertificateRevoked"
+        | "UnsupportedCertificate"
+        | "AccessDenied"
+        | "DecryptError"
+        | "UnknownCA" => {
+            format!("it rejects the client certificate ({alert})")
+        }
+        _ => format!("it ended the handshake ({})", brief(alert)),
+    }
+}
+
 /// The login of a request.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct LoggedIn {
     /// The user, if the request had a token.
     pub(super) user: Option<String>,
@@ -121,16 +184,22 @@ pub(super) struct LoggedIn {
     pub(super) has_login: bool,
 }
 
-/// Status codes of gRPC.
-const DEADLINE: i64 = 4;
-const DENIED: i64 = 7;
-const EXHAUSTED: i64 = 8;
-const UNIMPLEMENTED: i64 = 12;
-const UNAVAILABLE: i64 = 14;
-const UNAUTHENTICATED: i64 = 16;
+/// The refusal of a member.
+pub(super) struct Refusal {
+    pub(super) code: Code,
+    message: String,
+    pub(super) login: LoggedIn,
+}
 
 /// The messages are words of etcd: api/v3rpc/rpctypes/error.go.
-impl GatewayError {
+impl Refusal {
+    /// Replaces a secret that the member may repeat.
+    pub(super) fn redact(&mut self, secret: &str, by: &str) {
+        if !secret.is_empty() {
+            self.message = self.message.replace(secret, by);
+        }
+    }
+
     fn says(&self, text: &str) -> bool {
         self.message.contains(text)
     }
@@ -142,13 +211,13 @@ impl GatewayError {
 
     /// Whether the token is no longer valid.
     pub(super) fn has_stale_token(&self) -> bool {
-        self.code == Some(UNAUTHENTICATED)
+        self.code == Code::Unauthenticated
             || self.says("invalid auth token")
             || self.says("revision of auth store is old")
     }
 
     pub(super) fn is_denied(&self) -> bool {
-        self.code == Some(DENIED) || self.says("permission denied")
+        self.code == Code::PermissionDenied || self.says("permission denied")
     }
 
     /// Whether user or password are wrong.
@@ -170,65 +239,48 @@ impl GatewayError {
 
     /// Etcd 3.4 reports `context deadline exceeded` for alarms with the unspecific code 2.
     fn is_without_quorum(&self) -> bool {
-        self.code == Some(DEADLINE)
+        self.code == Code::DeadlineExceeded
             || ["no leader", "timed out", "deadline exceeded"].iter().any(|text| self.says(text))
     }
 
     pub(super) fn is_unknown_call(&self) -> bool {
-        self.code == Some(UNIMPLEMENTED)
+        self.code == Code::Unimplemented
     }
-}
 
-/// Returns the cause of a refusal. Its text is the end of a sentence about the member. The messages are words of etcd:
-/// api/v3rpc/rpctypes/error.go.
-pub(super) fn refusal_cause(refusal: &GatewayError, login: &LoggedIn) -> Cause {
-    let message = brief(&refusal.message);
-    let code = refusal.code.unwrap_or_default();
-    let (cause, text) = if refusal.needs_user() && !login.has_login {
-        (cause::CREDENTIALS, "authentication is enabled, and no user is configured (client.auth)".to_owned())
-    } else if refusal.needs_user() || refusal.has_stale_token() {
-        (cause::CREDENTIALS, format!("it rejects the login ({message})"))
-    } else if refusal.is_denied() {
-        let user = login
-            .user
-            .as_deref()
-            .map_or_else(|| "Durward".to_owned(), |user| format!("user {:?}", brief(user)));
-        (cause::CREDENTIALS, format!("{user} has no permission ({message})"))
-    } else if refusal.is_login_failure() {
-        let user = brief(login.user.as_deref().unwrap_or_default());
-        (cause::CREDENTIALS, format!("wrong user {user:?} or password"))
-    } else if refusal.says("not supported for learner") {
-        (cause::UNSUPPORTED, "learners do not support this request".to_owned())
-    } else if refusal.is_unknown_call() || refusal.says("not capable") {
-        (cause::UNSUPPORTED, format!("this version of etcd does not support it ({message})"))
-    } else if refusal.is_without_quorum() {
-        (cause::NO_QUORUM, format!("no quorum ({message})"))
-    } else if code == EXHAUSTED || refusal.says("too many requests") {
-        (cause::BUSY, format!("it is overloaded ({message})"))
-    } else if code == UNAVAILABLE {
-        // etcd returns this code while the leader changes, for example, or while the member stops.
-        (cause::BUSY, format!("it cannot answer now ({message})"))
-    } else {
-        (cause::REFUSED, format!("etcd error: {message} ({code})"))
-    };
-    Cause::new(cause, text)
-}
-
-/// Returns the cause of an answer that is neither 200 nor from the gateway.
-pub(super) fn unexpected_answer(status: StatusCode, body: &[u8]) -> Cause {
-    let number = status.as_u16();
-    let begins = String::from_utf8_lossy(body.get(..80).unwrap_or(body)).into_owned();
-    let begins = brief(begins.trim());
-    // These are words of Go: net/http/server.go, conn.serve.
-    if begins.contains("HTTP request to an HTTPS server") {
-        return Cause::new(cause::TLS, "it requires TLS, and client.tls is not set");
+    /// Returns the cause. Its text is the end of a sentence about the member.
+    pub(super) fn cause(&self) -> Cause {
+        let message = brief(&self.message);
+        let (cause, text) = if self.needs_user() && !self.login.has_login {
+            (
+                cause::CREDENTIALS,
+                "authentication is enabled, and no user is configured (client.auth)".to_owned(),
+            )
+        } else if self.needs_user() || self.has_stale_token() {
+            (cause::CREDENTIALS, format!("it rejects the login ({message})"))
+        } else if self.is_denied() {
+            let user = self
+                .login
+                .user
+                .as_deref()
+                .map_or_else(|| "Durward".to_owned(), |user| format!("user {:?}", brief(user)));
+            (cause::CREDENTIALS, format!("{user} has no permission ({message})"))
+        } else if self.is_login_failure() {
+            let user = brief(self.login.user.as_deref().unwrap_or_default());
+            (cause::CREDENTIALS, format!("wrong user {user:?} or password"))
+        } else if self.says("not supported for learner") {
+            (cause::UNSUPPORTED, "learners do not support this request".to_owned())
+        } else if self.is_unknown_call() || self.says("not capable") {
+            (cause::UNSUPPORTED, format!("this version of etcd does not support it ({message})"))
+        } else if self.is_without_quorum() {
+            (cause::NO_QUORUM, format!("no quorum ({message})"))
+        } else if self.code == Code::ResourceExhausted || self.says("too many requests") {
+            (cause::BUSY, format!("it is overloaded ({message})"))
+        } else if self.code == Code::Unavailable {
+            // etcd returns this code while the leader changes, for example, or while the member stops.
+            (cause::BUSY, format!("it cannot answer now ({message})"))
+        } else {
+            (cause::REFUSED, format!("etcd error: {message} ({:?})", self.code))
+        };
+        Cause::new(cause, text)
     }
-    let (code, text) = match number {
-        300..=399 => {
-            (cause::NOT_ETCD, format!("another program answers there, not etcd: redirect ({number})"))
-        }
-        429 | 500..=599 => (cause::BUSY, format!("it is overloaded ({number}: {begins:?})")),
-        _ => (cause::NOT_ETCD, format!("another program answers there, not etcd ({number}: {begins:?})")),
-    };
-    Cause::new(code, text)
 }

@@ -1,14 +1,19 @@
-//! Requests to etcd members over their own HTTP: reads, and the leadership transfer.
+//! Requests to etcd members by gRPC: reads, and the leadership transfer.
 //!
-//! Answers are not cached; only the connection, the prefix of the gateway and a token are kept for each pod. Callers share a
-//! request by [`SingleFlight`]. Each pod has connections of its own, so a member that hangs delays only its own callers.
+//! Answers are not cached; only the connection and a token are kept for each pod. Callers share a request by [`SingleFlight`]. Each
+//! pod has a connection of its own, so a member that hangs delays only its own callers.
 //!
 //! Only IP addresses from `status.podIP` are dialed.
 
+mod answer;
+mod body;
 mod call;
 mod connection;
 mod credentials;
 mod errors;
+// Code of prost.
+#[allow(clippy::pedantic, missing_docs, unreachable_pub, dead_code)]
+pub(super) mod generated;
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
@@ -16,33 +21,25 @@ use std::time::Duration;
 
 use admission::{BoxFuture, Cause};
 use futures_util::FutureExt as _;
-use hyper::StatusCode;
-use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
-use super::body::{BodyReader, Bytes};
+use super::body::BodyReader;
 use super::expiry::Expiry;
 use super::fleet_client::FleetClient;
 use super::recent_map::RecentMap;
 use super::single_flight::SingleFlight;
 use super::{brief, short};
 use crate::etcd::{Endpoint, EtcdRequest, EtcdResponse, EtcdResult, Id, Material, Read};
-use crate::gateway::{self, GatewayError};
 use crate::writer::TransferResult;
 use crate::{cause, lock};
-use call::{Call, CallResult, STATUS, TRANSFER};
+use call::Call;
 use connection::Connection;
 use credentials::{Credentials, recently};
-use errors::{LoggedIn, refusal_cause, unexpected_answer};
-
-/// The key of a linearizable read, as `etcdctl endpoint health` reads it, in base64 for the gateway.
-const HEALTH_KEY: &str = r#"{"key":"aGVhbHRo"}"#;
-
-/// 8 MiB: an etcd with many watched prefixes and clients has some hundred kB of metrics.
-const METRICS_LIMIT: usize = 8 << 20;
-
-/// The first version that supports a linearizable member list. Etcd 3.4 ignores the field and returns its local list (measured).
-const QUORUM_LIST_SINCE: (u32, u32) = (3, 5);
+use errors::{CallError, Refusal};
+use generated::{
+    AlarmRequest, MemberListRequest, MoveLeaderRequest, MoveLeaderResponse, RangeRequest, RangeResponse,
+    StatusRequest,
+};
 
 /// A connection that was not used for this time is closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
@@ -50,8 +47,8 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 /// Credentials younger than this are not read again because a member refuses them.
 const MIN_CREDENTIAL_AGE: Duration = Duration::from_secs(1);
 
-/// To parse a long answer.
-const PARSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The key of a linearizable read, as `etcdctl endpoint health` reads it.
+const HEALTH_KEY: &[u8] = b"health";
 
 /// All members of all configured etcd clusters. Cloning is cheap.
 #[derive(Clone)]
@@ -77,6 +74,12 @@ impl Members {
     /// Reads these sources, and returns the expiries of their client certificates.
     pub(crate) async fn expiries(&self, configured: &[Material]) -> Vec<Expiry> {
         self.0.credentials.expiries(configured).await
+    }
+
+    /// Reserves all memory of responses.
+    #[cfg(test)]
+    pub(crate) async fn memory(&self) -> admission::budget::ReservedBytes {
+        self.0.bodies.wait_for_memory(64 << 20).await
     }
 
     /// Sends a request to a member and returns its answer by the deadline.
@@ -166,6 +169,7 @@ impl Inner {
             Some(tls) => Some(self.credentials.tls(tls, since).await?),
         };
         let mut connections = lock(&self.connections);
+        connections.drop_idle();
         if let Some(kept) = connections.get(endpoint) {
             let is_same = match (&kept.tls, &tls) {
                 (None, None) => true,
@@ -181,82 +185,25 @@ impl Inner {
         Ok(connection)
     }
 
+    fn call<'c>(&'c self, endpoint: &'c Endpoint, connection: &'c Connection) -> Call<'c> {
+        let (credentials, bodies) = (&self.credentials, &self.bodies);
+        Call { endpoint, connection, credentials, bodies, may_log_in: true }
+    }
+
     async fn ask(&self, endpoint: &Endpoint, connection: &Connection, request: EtcdRequest) -> EtcdResult {
-        let call = Call { endpoint, connection, credentials: &self.credentials, bodies: &self.bodies };
-        match request {
-            EtcdRequest::Status => self.called(&call, request, STATUS, "{}").await,
-            EtcdRequest::Members => self.called(&call, request, "/cluster/member/list", "{}").await,
-            EtcdRequest::MembersByQuorum => self.by_quorum(&call).await,
-            EtcdRequest::Alarms => self.called(&call, request, "/maintenance/alarm", "{}").await,
-            EtcdRequest::Read => self.read(&call).await,
-            EtcdRequest::Health => {
-                self.plain(&call, request, "/health?exclude=NOSPACE", connection::LIMIT).await
+        let call = self.call(endpoint, connection);
+        let answer = match request {
+            EtcdRequest::Status => {
+                call.send("/etcdserverpb.Maintenance/Status", StatusRequest {}).await.map(answer::status)
             }
-            EtcdRequest::Metrics => self.plain(&call, request, "/metrics", METRICS_LIMIT).await,
-        }
-    }
-
-    async fn called(&self, call: &Call<'_>, request: EtcdRequest, path: &str, body: &str) -> EtcdResult {
-        match call.call(path, body).await? {
-            CallResult::Answered(answer) => self.parsed(request, answer.body).await,
-            CallResult::Refused(refusal, who) => Err(refusal_cause(&refusal, &who)),
-        }
-    }
-
-    /// Reads the member list through a quorum. Only the version tells whether the member supports that. The version is read
-    /// each time, at the same time, because a restarted container may have another one.
-    async fn by_quorum(&self, call: &Call<'_>) -> EtcdResult {
-        let list = self.called(
-            call,
-            EtcdRequest::MembersByQuorum,
-            "/cluster/member/list",
-            r#"{"linearizable":true}"#,
-        );
-        let (list, version) =
-            tokio::join!(list, call.connection.get("/version", connection::LIMIT, &self.bodies));
-        let version = version?;
-        match gateway::version_of(&version.body).filter(|_| version.status == StatusCode::OK) {
-            Some(version) if version >= QUORUM_LIST_SINCE => list,
-            Some((major, minor)) => {
-                let text = format!("etcd {major}.{minor} returns only its local member list");
-                Err(Cause::new(cause::UNSUPPORTED, text))
+            EtcdRequest::Members => members(call, false).await,
+            EtcdRequest::MembersByQuorum => members_by_quorum(call).await,
+            EtcdRequest::Alarms => {
+                call.send("/etcdserverpb.Maintenance/Alarm", AlarmRequest {}).await.map(answer::alarms)
             }
-            None => {
-                list?;
-                let text = "it reports no version and may return only its local member list";
-                Err(Cause::new(cause::UNSUPPORTED, text))
-            }
-        }
-    }
-
-    /// Sends a linearizable read. A denied read had its quorum too, so no login is needed.
-    async fn read(&self, call: &Call<'_>) -> EtcdResult {
-        match call.call_as("/kv/range", HEALTH_KEY, false).await? {
-            CallResult::Answered(answer) => self.parsed(EtcdRequest::Read, answer.body).await,
-            CallResult::Refused(refusal, _) if refusal.needs_user() || refusal.is_denied() => {
-                Ok(EtcdResponse::Read(Read::Denied))
-            }
-            CallResult::Refused(refusal, who) => Err(refusal_cause(&refusal, &who)),
-        }
-    }
-
-    /// Sends a request outside the gateway, which needs no login.
-    async fn plain(&self, call: &Call<'_>, request: EtcdRequest, path: &str, limit: usize) -> EtcdResult {
-        let answer = call.connection.get(path, limit, &self.bodies).await?;
-        let is_answer = answer.status == StatusCode::OK
-            || (request == EtcdRequest::Health && answer.status == StatusCode::SERVICE_UNAVAILABLE);
-        if !is_answer {
-            return Err(unexpected_answer(answer.status, &answer.body));
-        }
-        self.parsed(request, answer.body).await
-    }
-
-    async fn parsed(&self, request: EtcdRequest, body: Bytes) -> EtcdResult {
-        let read = move |body: &[u8]| gateway::read(request, body);
-        match self.bodies.parse(body, Instant::now() + PARSE_TIMEOUT, read).await {
-            Some(read) => read?,
-            None => Err(Cause::new(cause::TIMEOUT, "its answer was too long to parse in time")),
-        }
+            EtcdRequest::Read => read(call).await.map(EtcdResponse::Read),
+        };
+        answer::checked(answer.map_err(|error| error.cause())?)
     }
 
     /// Sends the transfer once. If the member requires a login first, it did not process the first request.
@@ -265,27 +212,49 @@ impl Inner {
             Ok(connection) => connection,
             Err(why) => return TransferResult::Unknown(why),
         };
-        let call =
-            Call { endpoint, connection: &connection, credentials: &self.credentials, bodies: &self.bodies };
-        let body = json!({"targetID": to.to_string()}).to_string();
-        match call.call(TRANSFER, &body).await {
-            Ok(CallResult::Answered(answer)) => transferred(&answer.body),
-            Ok(CallResult::Refused(refusal, who)) => not_transferred(&refusal, &who),
-            Err(Cause { code: cause::UNSUPPORTED | cause::GATEWAY_OFF, .. }) => TransferResult::Unsupported,
-            Err(why) => TransferResult::Unknown(why),
+        let call = self.call(endpoint, &connection);
+        let message = MoveLeaderRequest { target_id: to };
+        match call.send("/etcdserverpb.Maintenance/MoveLeader", message).await {
+            Ok(MoveLeaderResponse { .. }) => TransferResult::Transferred,
+            Err(CallError::Refused(refusal)) => not_transferred(&refusal),
+            Err(CallError::Failed(why)) => TransferResult::Unknown(why),
         }
     }
 }
 
-/// The answer is an empty object, or one with a header.
-fn transferred(body: &[u8]) -> TransferResult {
-    if serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(body).is_ok() {
-        return TransferResult::Transferred;
-    }
-    TransferResult::Unknown(Cause::new(cause::NOT_ETCD, "another program answers there, not etcd"))
+async fn members(call: Call<'_>, linearizable: bool) -> Result<EtcdResponse, CallError> {
+    let message = MemberListRequest { linearizable };
+    call.send("/etcdserverpb.Cluster/MemberList", message).await.map(answer::members)
 }
 
-fn not_transferred(refusal: &GatewayError, who: &LoggedIn) -> TransferResult {
+/// Reads the member list behind a quorum. From 3.5 on, `linearizable: true` makes the member wait for a quorum, and then return its
+/// own list. Earlier versions ignore the field, so the same is done in two calls, with every version: a linearizable read, then the
+/// list.
+///
+/// Both are equal: with the field, `MemberList` calls `LinearizableReadNotify`, and a linearizable `Range` does the same
+/// (`etcdserver/v3_server.go`). It returns when the member has applied all entries that were committed when it was called. Membership
+/// changes are such entries, and the list is the member's own (`api/v3rpc/member.go`). A member that restarts between the calls serves
+/// no client before an entry of its own is committed and applied (`publish` in `etcdserver/server.go`, `ReadyNotify` in
+/// `embed/serve.go`).
+async fn members_by_quorum(call: Call<'_>) -> Result<EtcdResponse, CallError> {
+    read(call).await?;
+    members(call, true).await
+}
+
+/// Sends a linearizable read. A denied read had its quorum too, so no login is needed.
+async fn read(call: Call<'_>) -> Result<Read, CallError> {
+    let message = RangeRequest { key: HEALTH_KEY.to_vec() };
+    match (Call { may_log_in: false, ..call }).send("/etcdserverpb.KV/Range", message).await {
+        Ok(RangeResponse { header: Some(_) }) => Ok(Read::Served),
+        Ok(RangeResponse { header: None }) => {
+            Err(CallError::Failed(Cause::new(cause::GARBAGE, "the answer has no header")))
+        }
+        Err(CallError::Refused(refusal)) if refusal.needs_user() || refusal.is_denied() => Ok(Read::Denied),
+        Err(error) => Err(error),
+    }
+}
+
+fn not_transferred(refusal: &Refusal) -> TransferResult {
     if refusal.is_not_leader() {
         TransferResult::NotLeader
     } else if refusal.is_bad_target() {
@@ -293,7 +262,7 @@ fn not_transferred(refusal: &GatewayError, who: &LoggedIn) -> TransferResult {
     } else if refusal.is_unknown_call() {
         TransferResult::Unsupported
     } else {
-        TransferResult::Unknown(refusal_cause(refusal, who))
+        TransferResult::Unknown(refusal.cause())
     }
 }
 

@@ -108,7 +108,7 @@ async fn an_expired_version_makes_a_new_list() {
 #[tokio::test(start_paused = true)]
 async fn the_same_name_in_another_resource_is_another_object() {
     let (live, mut fake, _stream) = watched().await;
-    let deployments = Resource::from_stem("apps_v1_deployments").unwrap();
+    let deployments = Resource::from_argument("deployments.v1.apps").unwrap();
     let address = Address { resource: &deployments, namespace: "shop", name: "shop" };
     let (answer, ()) = tokio::join!(get(&live, address), async { drop(fake.next().await) });
     answer.unwrap_err();

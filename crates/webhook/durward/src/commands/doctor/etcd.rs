@@ -4,7 +4,6 @@
 //!
 //! | code | problem |
 //! |---|---|
-//! | `gateway-off` | members answer only `/health` and `/metrics` |
 //! | `quorum` | quorum is lost, or too few members count |
 //! | `unhealthy`, `corrupt`, `not-member`, `no-pod` | a member, or a pod that is not one |
 //! | `members` | the members are unknown |

@@ -58,8 +58,6 @@ fn etcd_request(request: EtcdRequest) -> &'static str {
         EtcdRequest::MembersByQuorum => "quorum list",
         EtcdRequest::Alarms => "alarms",
         EtcdRequest::Read => "linearizable read",
-        EtcdRequest::Health => "health",
-        EtcdRequest::Metrics => "metrics",
     }
 }
 
@@ -80,13 +78,6 @@ fn etcd_answer(answer: &etcd::EtcdResponse) -> String {
         etcd::EtcdResponse::Alarms(alarms) => number(alarms.len(), "alarm"),
         etcd::EtcdResponse::Read(etcd::Read::Served) => "served".to_owned(),
         etcd::EtcdResponse::Read(etcd::Read::Denied) => "denied".to_owned(),
-        etcd::EtcdResponse::Health(health) if health.is_healthy => "healthy".to_owned(),
-        etcd::EtcdResponse::Health(health) => format!("unhealthy: {}", health.reason),
-        etcd::EtcdResponse::Metrics(metrics) => match metrics.is_leader {
-            Some(true) => "leader".to_owned(),
-            Some(false) => "not the leader".to_owned(),
-            None => "no role".to_owned(),
-        },
     }
 }
 

@@ -6,41 +6,21 @@ use std::time::SystemTime;
 use admission::{Cause, Request};
 
 use super::super::config::Config;
-use super::super::kube_reader::Namespace;
 use super::super::kube_state::KubeState;
 use super::super::overrides::{self, Override};
 use super::super::owners::OwnerState;
 use super::super::pod::Pod;
 use super::super::removal::Removal;
-use super::{Allowed, Conclusion, Outcome, Reason, UnknownCause, Warning};
-
-/// An outcome without the answers of members.
-#[derive(Debug)]
-pub(in super::super) struct EarlyOutcome {
-    pub(in super::super) outcome: Outcome,
-    /// Whether the deletion must be reserved, because other reviews may count this member.
-    pub(in super::super) must_reserve: bool,
-}
-
-impl EarlyOutcome {
-    /// Returns an outcome that needs no reservation: no review counts the member, or it stays.
-    fn unreserved(outcome: Outcome) -> Self {
-        Self { outcome, must_reserve: false }
-    }
-
-    fn allow(why: Allowed) -> Self {
-        Self::unreserved(Outcome::allow(why))
-    }
-
-    fn reserved(outcome: Outcome) -> Self {
-        Self { outcome, must_reserve: true }
-    }
-}
+use super::{Allowed, Conclusion, Decision, Reason, UnknownCause, Warning};
 
 /// Decides by the request.
-pub(in super::super) fn exempt(config: &Config, removal: &Removal, request: &Request<'_>) -> Option<Outcome> {
+pub(in super::super) fn exempt(
+    config: &Config,
+    removal: &Removal,
+    request: &Request<'_>,
+) -> Option<Decision> {
     let key = config.common_config.exempt_by(request, &removal.namespace)?;
-    Some(Outcome::allow(Allowed::Exempt(key)))
+    Some(Decision::allow(Allowed::Exempt(key)))
 }
 
 /// Decides by the pod.
@@ -49,42 +29,39 @@ pub(in super::super) fn from_pod(
     removal: &Removal,
     pod: &Pod,
     now: SystemTime,
-) -> Option<EarlyOutcome> {
+) -> Option<Decision> {
     if pod.is_mirror() {
-        return Some(EarlyOutcome::allow(Allowed::MirrorPod));
+        return Some(Decision::allow(Allowed::MirrorPod));
     }
     if pod.is_deleting && (removal.by_kubelet || removal.grace != Some(0)) {
-        return Some(EarlyOutcome::allow(Allowed::AlreadyDeleting));
+        return Some(Decision::allow(Allowed::AlreadyDeleting));
     }
     if pod.has_ended() {
-        return Some(EarlyOutcome::allow(Allowed::PodEnded));
+        return Some(Decision::allow(Allowed::PodEnded));
     }
-    overridden(config, &pod.name, &pod.annotations, now).map(EarlyOutcome::reserved)
+    overridden(config, &pod.name, &pod.annotations, now)
 }
 
 /// Decides about a pod that the API server does not have, or has with another uid.
-pub(in super::super) fn missing(removal: &Removal) -> Outcome {
+pub(in super::super) fn missing(removal: &Removal) -> Decision {
     match &removal.pod {
-        None => Outcome::deny(Reason::NoPod),
-        Some(reviewed) if Pod::read(&reviewed.json, 0).is_ok_and(|pod| pod.is_deleting) => {
-            Outcome::allow(Allowed::AlreadyDeleted)
-        }
-        Some(_) => Outcome::unknown(UnknownCause::OtherApiServer),
+        None => Decision::deny(Reason::NoPod),
+        Some(reviewed) if reviewed.is_deleting => Decision::allow(Allowed::AlreadyDeleted),
+        Some(_) => Decision::unknown(UnknownCause::OtherApiServer),
     }
 }
 
 /// Decides about a pod that could not be read. Teardown, repair and overrides need no other facts. Without the stored pod, they are
 /// not reserved.
-pub(in super::super) fn unread(config: &Config, removal: &Removal, why: &Cause, now: SystemTime) -> Outcome {
-    let unknown = || Outcome::unknown(UnknownCause::Unread(why.clone()));
-    let Some(pod) = removal.pod.as_ref().and_then(|reviewed| Pod::read(&reviewed.json, 0).ok()) else {
-        return unknown();
-    };
-    match from_pod(config, removal, &pod, now) {
-        Some(EarlyOutcome { outcome, must_reserve: true }) => outcome.warn(Warning::Unreserved(why.clone())),
-        Some(EarlyOutcome { outcome, must_reserve: false }) => outcome,
-        None if pod.is_deleting => Outcome::allow(Allowed::AlreadyDeleting),
-        None => unknown(),
+pub(in super::super) fn unread(config: &Config, removal: &Removal, why: &Cause, now: SystemTime) -> Decision {
+    let decision = removal.pod.as_ref().and_then(|pod| match from_pod(config, removal, pod, now) {
+        None if pod.is_deleting => Some(Decision::allow(Allowed::AlreadyDeleting)),
+        decision => decision,
+    });
+    match decision {
+        Some(decision) if decision.is_overridden() => decision.warn(Warning::Unreserved(why.clone())),
+        Some(decision) => decision,
+        None => Decision::unknown(UnknownCause::Unread(why.clone())),
     }
 }
 
@@ -94,9 +71,9 @@ pub(in super::super) fn overridden(
     name: &str,
     annotations: &BTreeMap<String, String>,
     now: SystemTime,
-) -> Option<Outcome> {
+) -> Option<Decision> {
     match overrides::judge(config, name, annotations, now) {
-        Override::Active { reason, until } => Some(Outcome::allow(Allowed::Overridden { reason, until })),
+        Override::Active { reason, until } => Some(Decision::allow(Allowed::Overridden { reason, until })),
         Override::None | Override::Invalid(_) => None,
     }
 }
@@ -107,11 +84,11 @@ pub(in super::super) fn from_kube_state(
     removal: &Removal,
     pod: &Pod,
     state: &KubeState,
-) -> Option<EarlyOutcome> {
-    let allow = |why: Allowed| Some(EarlyOutcome::allow(why));
-    let unknown = |why: UnknownCause| Some(EarlyOutcome::unreserved(Outcome::unknown(why)));
+) -> Option<Decision> {
+    let allow = |why: Allowed| Some(Decision::allow(why));
+    let unknown = |why: UnknownCause| Some(Decision::unknown(why));
     if let Ok(namespace) = &state.namespace
-        && let Some(early) = from_namespace(config, removal, namespace, state.now)
+        && let Some(early) = overridden(config, &removal.namespace, &namespace.annotations, state.now)
     {
         return Some(early);
     }
@@ -144,22 +121,27 @@ pub(in super::super) fn from_kube_state(
     if listed.node.is_empty() { allow(Allowed::NeverScheduled) } else { None }
 }
 
-fn from_namespace(
+/// Completes a decision by the members with what else Kubernetes says. A denial is Unknown if the pod's owner of an operator's kind
+/// could not be read: the deletion may be a teardown. Invalid override annotations of the namespace are a warning.
+pub(in super::super) fn with_state(
     config: &Config,
     removal: &Removal,
-    namespace: &Namespace,
-    now: SystemTime,
-) -> Option<EarlyOutcome> {
-    overridden(config, &removal.namespace, &namespace.annotations, now).map(EarlyOutcome::reserved)
-}
-
-/// Turns a denial into Unknown if the pod's owner of an operator's kind could not be read: the deletion may be a teardown.
-pub(in super::super) fn unknown_owner(pod: &Pod, state: &KubeState, outcome: Outcome) -> Outcome {
-    match (&state.owners.own, outcome.conclusion) {
-        (Err(why), Conclusion::Deny(denied)) if pod.stateful_set().is_none() => Outcome {
-            conclusion: Conclusion::Unknown(vec![UnknownCause::UnreadOwner { why: why.clone(), denied }]),
-            ..outcome
-        },
-        (_, conclusion) => Outcome { conclusion, ..outcome },
+    pod: &Pod,
+    state: &KubeState,
+    mut decision: Decision,
+) -> Decision {
+    if let (Err(why), Conclusion::Deny(denied)) = (&state.owners.own, &decision.conclusion)
+        && pod.stateful_set().is_none()
+    {
+        let why = UnknownCause::UnreadOwner { why: why.clone(), denied: denied.clone() };
+        decision.conclusion = Conclusion::Unknown(vec![why]);
     }
+    if let Ok(namespace) = &state.namespace
+        && !decision.is_allowed()
+        && let Override::Invalid(wrong) =
+            overrides::judge(config, &removal.namespace, &namespace.annotations, state.now)
+    {
+        return decision.warn(Warning::NamespaceOverride(wrong));
+    }
+    decision
 }

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
 
 use super::super::facts::Facts;
-use super::super::facts::{Answers, MemberView, PodFacts};
+use super::super::facts::{Answers, PodFacts};
 use super::super::fixture::{config, now};
 use super::super::input::{Progress, Quorum};
 use super::super::kube_reader::NodeState;
@@ -21,6 +21,7 @@ use super::super::removal::Removal;
 use super::super::removal::RemovalKind;
 use super::super::reservations;
 use super::super::size::DeclaredSizes;
+use super::super::table::Table;
 use super::*;
 use cluster::cause;
 use cluster::etcd::Id;
@@ -204,9 +205,9 @@ impl Any {
         self.list().members.iter().filter(|member| !member.is_learner).count()
     }
 
-    fn view(&self, at: usize, problem: Problem) -> MemberView {
+    fn view(&self, at: usize, problem: Problem) -> Result<Box<Answers>, Cause> {
         if let Problem::NoResponse(code) = problem {
-            return MemberView::NoResponse(Cause::new(code, code));
+            return Err(Cause::new(code, code));
         }
         let id = Self::id(at);
         let cluster = if problem == Problem::OtherCluster { 5 } else { CLUSTER };
@@ -229,7 +230,7 @@ impl Any {
         let corrupt = self.members.iter().enumerate().filter(|(_, problem)| **problem == Problem::Corrupt);
         let alarms = corrupt.map(|(at, _)| Alarm { member: Self::id(at), kind: AlarmKind::Corrupt });
         let reads = problem != Problem::ReadFails && self.leader.is_some();
-        MemberView::Full(Box::new(Answers {
+        Ok(Box::new(Answers {
             status,
             read: if reads { Ok(Read::Served) } else { fails() },
             members: if problem == Problem::Learner { fails() } else { Ok(list.clone()) },
@@ -265,6 +266,7 @@ impl Any {
             began: now(),
             reservation: self.holder().filter(|_| !self.has_reservation_error).map(reservation),
             reservation_error: self.has_reservation_error.then(|| Cause::new(cause::FORBIDDEN, "no")),
+            assumed_leader: None,
         }
     }
 
@@ -378,16 +380,11 @@ impl Any {
         )
     }
 
-    fn decision(&self) -> Decision {
+    fn decision(&self) -> Step {
         self.decide(&self.facts(), &Progress::default(), |_, decision| decision)
     }
 
-    fn decide<T>(
-        &self,
-        facts: &Facts,
-        progress: &Progress,
-        with: impl FnOnce(Input<'_>, Decision) -> T,
-    ) -> T {
+    fn decide<T>(&self, facts: &Facts, progress: &Progress, with: impl FnOnce(Input<'_>, Step) -> T) -> T {
         let effect = if self.removes_member { "remove" } else { "keep" };
         let config = config(&format!(
             "onLeaderDelete: {}\nclusters: [{{namespace: db, selector: app=etcd, memberOnPodDelete: {effect}}}]",
@@ -406,7 +403,8 @@ impl Any {
             pod: None,
         };
         let entry = &config.clusters[0];
-        let input = Input { config: &config, entry, removal: &removal, pod: &pod, facts, progress };
+        let table = &Table::of(facts);
+        let input = Input { config: &config, entry, removal: &removal, pod: &pod, facts, table, progress };
         with(input, decide(input))
     }
 }
@@ -441,13 +439,13 @@ fn an_allowed_deletion_leaves_a_healthy_quorum() {
         let small = case.is_small();
         let (at, is_allowed) = match &decision {
             // An effect is decided only for a member that can be deleted.
-            Decision::Effect(effect) => {
+            Err(effect) => {
                 if matches!(effect, Effect::MoveLeader { .. }) {
                     prop_assert!(case.done && case.leader == Some(case.target));
                 }
                 (3, true)
             }
-            Decision::Outcome(outcome) => match &outcome.conclusion {
+            Ok(decision) => match &decision.conclusion {
                 Conclusion::Allow(_) => (0, true),
                 Conclusion::Deny(_) => (1, false),
                 Conclusion::Unknown(causes) => {
@@ -495,7 +493,7 @@ fn an_allowed_deletion_leaves_a_healthy_quorum() {
             prop_assert!(!is_allowed, "{decision:?}");
         }
         // A healthy member is allowed only with a reservation.
-        if matches!(&decision, Decision::Outcome(outcome) if outcome.is_allowed())
+        if decision.as_ref().is_ok_and(Decision::is_allowed)
             && case.is_healthy(case.target)
             && case.votes(case.target)
         {

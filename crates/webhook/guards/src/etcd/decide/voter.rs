@@ -7,39 +7,39 @@ use super::super::size::SizeSource;
 use super::super::table::{MemberState, Row, Table};
 use super::leader::decide_leader;
 use super::{
-    Allowed, Concern, Decision, Outcome, Reason, UnknownCause, Warning, add_cluster_warnings, allow_reserved,
+    Allowed, Concern, Decision, Reason, Step, UnknownCause, Warning, add_cluster_warnings, allow_reserved,
+    deny, unknown,
 };
 use cluster::cause;
 
 /// Decides about a member that answers and votes.
-pub(super) fn decide_voter(input: Input<'_>, table: &Table, me: &Row) -> Decision {
+pub(super) fn decide_voter(input: Input<'_>, me: &Row) -> Step {
+    let table = input.table;
     let voters = match &table.voters {
         Ok(voters) => *voters,
-        Err(_) if table.is_leaderless && !table.has_working_quorum => {
-            return Decision::deny(Reason::QuorumLost);
-        }
-        Err(why) => return Decision::unknown(UnknownCause::Unread(why.clone())),
+        Err(_) if table.is_leaderless && !table.has_working_quorum => return deny(Reason::QuorumLost),
+        Err(why) => return unknown(UnknownCause::Unread(why.clone())),
     };
     let voter = Voter { input, table, me, voters, quorum: input.quorum(me, voters) };
     let has_quorum = voter.healthy() >= voter.quorum.needed;
-    let mut outcome =
-        if has_quorum { Outcome::allow(Allowed::OthersHaveQuorum) } else { voter.without_quorum() };
-    if !outcome.is_allowed() {
-        return Decision::Outcome(outcome);
+    let mut decision =
+        if has_quorum { Decision::allow(Allowed::OthersHaveQuorum) } else { voter.without_quorum() };
+    if !decision.is_allowed() {
+        return Ok(decision);
     }
-    let allow = |outcome| allow_reserved(input, table, me, add_cluster_warnings(input, table, me, outcome));
     if me.state == MemberState::Corrupt && !table.leads(me) {
-        return allow(outcome.warn(Warning::CorruptData));
+        let decision = decision.warn(Warning::CorruptData);
+        return allow_reserved(input, me, add_cluster_warnings(input, me, decision));
     }
     if voter.loses_last_copy() {
-        return Decision::deny(Reason::LastCopy);
+        return deny(Reason::LastCopy);
     }
-    outcome.warnings.extend(concerns(input, table, me).into_iter().map(Warning::Concern));
+    decision.warnings.extend(concerns(input, me).into_iter().map(Warning::Concern));
     // If the deletion interrupts etcd anyway, a transfer is useless.
     if table.leads(me) && (has_quorum || !voter.is_outage()) {
-        return decide_leader(input, table, me, outcome);
+        return decide_leader(input, me, decision);
     }
-    allow(outcome)
+    allow_reserved(input, me, add_cluster_warnings(input, me, decision))
 }
 
 /// A voter, and the quorum after its deletion.
@@ -64,39 +64,39 @@ impl Voter<'_> {
     }
 
     /// Decides without a healthy quorum of the others.
-    fn without_quorum(&self) -> Outcome {
+    fn without_quorum(&self) -> Decision {
         let Self { table, voters, .. } = *self;
         let is_corrupt = self.me.state == MemberState::Corrupt;
         if self.is_outage() {
             return self.outage();
         }
         if is_corrupt && table.has_lost_quorum_without(self.me) {
-            return Outcome::allow(Allowed::Corrupt).warn(Warning::CorruptWithoutQuorum);
+            return Decision::allow(Allowed::Corrupt).warn(Warning::CorruptWithoutQuorum);
         }
         if is_corrupt && !table.has_working_quorum {
-            return Outcome::unknown(UnknownCause::NoReads);
+            return Decision::unknown(UnknownCause::NoReads);
         }
         if table.has_unnamed_corruption() && !table.is_leaderless {
-            return Outcome::deny(Reason::Corrupt);
+            return Decision::deny(Reason::Corrupt);
         }
         if table.may_be_small()
             && self.quorum.is_impossible()
-            && let Some(outcome) = self.undeclared_size()
+            && let Some(decision) = self.undeclared_size()
         {
-            return outcome;
+            return decision;
         }
         let unknown = unknown_members(table, &self.me.uid);
         if self.healthy() + unknown.len() >= self.quorum.needed {
-            return Outcome::unknown_for_all(unknown);
+            return Decision::unknown_for_all(unknown);
         }
         if table.is_leaderless {
-            return Outcome::deny(Reason::QuorumLost);
+            return Decision::deny(Reason::QuorumLost);
         }
         if table.is_temporarily_small() {
-            return Outcome::deny(Reason::TooFewVoters { voters, expected: table.expected.members });
+            return Decision::deny(Reason::TooFewVoters { voters, expected: table.expected.members });
         }
         let Quorum { voters, needed, .. } = self.quorum;
-        Outcome::deny(Reason::Quorum { left: self.healthy(), voters, needed })
+        Decision::deny(Reason::Quorum { left: self.healthy(), voters, needed })
     }
 
     /// Whether each deletion interrupts etcd by its declared size, and not only while a member is replaced.
@@ -106,59 +106,59 @@ impl Voter<'_> {
 
     /// Decides for so few voters that each deletion interrupts etcd if no more are meant to exist, which is not known. Three members
     /// look the same while the third one is replaced, and then neither of the two can be deleted.
-    fn undeclared_size(&self) -> Option<Outcome> {
+    fn undeclared_size(&self) -> Option<Decision> {
         let Self { table, voters, .. } = *self;
         let SizeSource::Unread(why) = &table.expected.source else {
-            return (!table.is_leaderless).then(|| Outcome::deny(Reason::UndeclaredSize { voters }));
+            return (!table.is_leaderless).then(|| Decision::deny(Reason::UndeclaredSize { voters }));
         };
         // The unread size matters only if the deletion would be allowed.
-        let outcome = self.outage();
-        let unread = || Outcome::unknown(UnknownCause::UnreadSize(why.clone()));
-        Some(if outcome.is_allowed() { unread() } else { outcome })
+        let decision = self.outage();
+        let unread = || Decision::unknown(UnknownCause::UnreadSize(why.clone()));
+        Some(if decision.is_allowed() { unread() } else { decision })
     }
 
     /// Decides for so few members that each deletion interrupts etcd.
-    fn outage(&self) -> Outcome {
+    fn outage(&self) -> Decision {
         let Self { input, table, me, voters, .. } = *self;
         // Without a quorum the other one of two cannot remove this member from the list.
         if input.facts.surplus.contains(&input.pod.uid) && (voters == 1 || !table.is_leaderless) {
-            return Outcome::deny(Reason::ScaledAway { voters });
+            return Decision::deny(Reason::ScaledAway { voters });
         }
         if voters > 1 {
             // The other one of two may be broken, and then this one has the only data.
             if table.is_leaderless {
-                return Outcome::deny(Reason::QuorumLost);
+                return Decision::deny(Reason::QuorumLost);
             }
             // A single member has no successor.
             if table.leads(me) && input.denies_leader() {
-                return Outcome::deny(Reason::LeaderForbidden);
+                return Decision::deny(Reason::LeaderForbidden);
             }
-            if let Some(outcome) = self.without_other() {
-                return outcome;
+            if let Some(decision) = self.without_other() {
+                return decision;
             }
         }
-        Outcome::allow(Allowed::Outage).warn(Warning::Outage { voters })
+        Decision::allow(Allowed::Outage).warn(Warning::Outage { voters })
     }
 
     /// Returns why one of two members cannot be deleted: the data must always be in one of them.
-    fn without_other(&self) -> Option<Outcome> {
+    fn without_other(&self) -> Option<Decision> {
         let Self { table, me, .. } = self;
         let mut others = table.rows.iter().filter(|row| row.uid != me.uid && row.may_vote());
         if others.clone().any(|row| row.is_leaving) {
-            return Some(Outcome::deny(Reason::OtherLeaving));
+            return Some(Decision::deny(Reason::OtherLeaving));
         }
         // Corrupt data needs no protection.
         if me.state == MemberState::Corrupt || others.any(|row| row.state == MemberState::Healthy) {
             return None;
         }
         if table.has_unnamed_corruption() {
-            return Some(Outcome::deny(Reason::Corrupt));
+            return Some(Decision::deny(Reason::Corrupt));
         }
         let unknown = unknown_members(table, &me.uid);
         if !unknown.is_empty() {
-            return Some(Outcome::unknown_for_all(unknown));
+            return Some(Decision::unknown_for_all(unknown));
         }
-        Some(Outcome::deny(Reason::OtherUnhealthy))
+        Some(Decision::deny(Reason::OtherUnhealthy))
     }
 }
 
@@ -175,7 +175,8 @@ fn unknown_members(table: &Table, uid: &str) -> Vec<UnknownCause> {
 }
 
 /// Returns the side effects of the deletion.
-fn concerns(input: Input<'_>, table: &Table, me: &Row) -> Vec<Concern> {
+fn concerns(input: Input<'_>, me: &Row) -> Vec<Concern> {
+    let table = input.table;
     let keeps_member = !input.removes_member();
     let mut concerns = Vec::new();
     if !table.changes.is_empty() {

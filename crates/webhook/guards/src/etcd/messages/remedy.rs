@@ -5,7 +5,7 @@ use admission::Cause;
 use super::super::config::Config;
 use super::super::facts::PodFacts;
 use super::super::input::Input;
-use super::super::table::{MAX_LAG, MemberState, Row, Table};
+use super::super::table::{MAX_LAG, MemberState, Row};
 use super::ReasonCode;
 use crate::message::Message;
 use cluster::cause;
@@ -34,22 +34,16 @@ fn print_the_fix(config: &Config) -> String {
 }
 
 /// Adds the next step after a denial for this reason. It is about the first cause only; the others rarely need another step.
-pub(super) fn add(
-    message: Message,
-    input: Input<'_>,
-    table: &Table,
-    reason: ReasonCode,
-    causes: &[Cause],
-) -> Message {
+pub(super) fn add(message: Message, input: Input<'_>, reason: ReasonCode, causes: &[Cause]) -> Message {
     let namespace = &input.pod.namespace;
     match reason {
         ReasonCode::UndeclaredSize => {
-            let voters = table.voters.as_ref().map_or(0, |voters| *voters);
+            let voters = input.table.voters.as_ref().map_or(0, |voters| *voters);
             message.next("wait until all members vote (etcdctl member list), then retry").admin(&format!(
                 "if the cluster is meant to have {voters}, set expectedMembers: {voters} in its entry of guards.etcd.clusters"
             ))
         }
-        ReasonCode::ScaledAway => message.next(&scaled_away(input, table)),
+        ReasonCode::ScaledAway => message.next(&scaled_away(input)),
         ReasonCode::DataLoss => message.next(&format!(
             "save the data {WITH_TLS}, then override: {} snapshot save FILE",
             exec(input, &input.pod.name)
@@ -67,7 +61,7 @@ pub(super) fn add(
             None => message.next("retry"),
         },
         ReasonCode::Unknown => {
-            let message = match hidden_leader(input, table) {
+            let message = match hidden_leader(input) {
                 Some(transfer) => message.next(&transfer),
                 None => message,
             };
@@ -75,24 +69,25 @@ pub(super) fn add(
                 Some(why) if why.code == cause::MIXED_CLUSTERS => message
                     .next("if the pod does not belong to this etcd cluster, override")
                     .admin("give each etcd cluster its own entry in guards.etcd.clusters"),
-                Some(why) => match unreached(input, table).filter(|_| super::is_unanswered(causes)) {
+                Some(why) => match unreached(input).filter(|_| super::is_unanswered(causes)) {
                     Some(check) => message.next(&check).admin(&print_the_fix(input.config)),
                     None => add_for_cause(message, input.config, why),
                 },
                 None => message.next("retry"),
             }
         }
-        ReasonCode::Leader => message.next(&leader(input, table)),
+        ReasonCode::Leader => message.next(&leader(input)),
         ReasonCode::QuorumLost => message.next(&format!(
             "bring the other members back, or restore a snapshot (etcdctl snapshot restore); waiting does not help. Their pods: kubectl -n {namespace} get pods -o wide"
         )),
-        ReasonCode::Quorum => message.next(&others(input, table)),
+        ReasonCode::Quorum => message.next(&others(input)),
     }
 }
 
 /// Returns the manual transfer for a member that does not answer Durward and may lead. Once another member leads, it can be deleted
 /// like any other member without a response.
-fn hidden_leader(input: Input<'_>, table: &Table) -> Option<String> {
+fn hidden_leader(input: Input<'_>) -> Option<String> {
+    let table = input.table;
     let me = table.row(&input.pod.uid).filter(|me| matches!(me.state, MemberState::NoResponse(_)))?;
     if !table.has_hidden_leader() || table.healthy_without(&me.uid) == 0 {
         return None;
@@ -101,7 +96,8 @@ fn hidden_leader(input: Input<'_>, table: &Table) -> Option<String> {
 }
 
 /// Returns how to find out whether members that did not answer Durward are healthy.
-fn unreached(input: Input<'_>, table: &Table) -> Option<String> {
+fn unreached(input: Input<'_>) -> Option<String> {
+    let table = input.table;
     let is_silent = |row: &&Row| matches!(row.state, MemberState::NoResponse(_));
     let first = table.rows.iter().find(is_silent)?;
     let from = table.rows.iter().find(|row| row.answers() && !row.uid.is_empty()).unwrap_or(first);
@@ -124,9 +120,10 @@ fn exec(input: Input<'_>, pod: &str) -> String {
 }
 
 /// Returns how to transfer leadership by hand.
-fn leader(input: Input<'_>, table: &Table) -> String {
+fn leader(input: Input<'_>) -> String {
+    let table = input.table;
     let progress = input.progress;
-    if progress.cannot_move_leader || table.is_degraded {
+    if progress.cannot_move_leader {
         return transfer_by_hand(input);
     }
     let me = table.row(&input.pod.uid);
@@ -141,16 +138,15 @@ fn leader(input: Input<'_>, table: &Table) -> String {
 }
 
 /// Returns how to remove a member that does not come back from the list.
-fn scaled_away(input: Input<'_>, table: &Table) -> String {
+fn scaled_away(input: Input<'_>) -> String {
+    let table = input.table;
     let uid = &input.pod.uid;
     let other = table.rows.iter().find(|row| row.uid != *uid && !row.uid.is_empty() && row.answers());
     let Some(other) = other.filter(|_| table.voters.as_ref().is_ok_and(|voters| *voters > 1)) else {
         return "scale its StatefulSet back, or to 0 to remove the etcd cluster".to_owned();
     };
     let exec = exec(input, &other.name);
-    // Without a gateway an id may be only a position.
-    let id = table.row(uid).and_then(|me| me.id).filter(|_| !table.is_degraded);
-    match id {
+    match table.row(uid).and_then(|me| me.id) {
         Some(id) => format!("remove the member first {WITH_TLS}, then retry: {exec} member remove {id:x}"),
         None => format!(
             "remove the member first with etcdctl member remove ID {WITH_TLS}, then retry. IDs of the members: {exec} member list"
@@ -159,7 +155,8 @@ fn scaled_away(input: Input<'_>, table: &Table) -> String {
 }
 
 /// Returns the command that scales a `StatefulSet` back to its voters after a failed scale-up; `None` if that would delete a voter.
-fn scale_back(input: Input<'_>, table: &Table) -> Option<String> {
+fn scale_back(input: Input<'_>) -> Option<String> {
+    let table = input.table;
     let set = input.pod.stateful_set()?;
     let voters = *table.voters.as_ref().ok()?;
     input
@@ -177,7 +174,8 @@ fn scale_back(input: Input<'_>, table: &Table) -> Option<String> {
 }
 
 /// Returns what must happen to the other members first.
-fn others(input: Input<'_>, table: &Table) -> String {
+fn others(input: Input<'_>) -> String {
+    let table = input.table;
     let Input { pod, facts, .. } = input;
     let rows = |is: &dyn Fn(&Row) -> bool| {
         let rows = table.rows.iter().filter(|row| row.uid != pod.uid && is(row));
@@ -194,7 +192,7 @@ fn others(input: Input<'_>, table: &Table) -> String {
             "wait until {} members vote (etcdctl member list): promote the learner (etcdctl member promote) or add the missing member (etcdctl member add)",
             table.expected.members
         ));
-        command = scale_back(input, table);
+        command = scale_back(input);
     }
     let undo = command.as_ref().map(|_| "or undo the scale-up".to_owned());
     let mut step = |names: String, text: &dyn Fn(&str) -> String| {

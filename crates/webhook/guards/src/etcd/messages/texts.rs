@@ -6,7 +6,7 @@ use super::super::decide::{Allowed, Concern, Reason, UnknownCause, Warning};
 use super::super::facts::Leaving;
 use super::super::overrides::DELETE_ANYWAY;
 use super::super::removal::Removal;
-use super::super::table::{MembershipChange, Note, Problem, TOO_FEW_ANSWERS, Table};
+use super::super::table::{MembershipChange, Note, Problem, TOO_FEW_ANSWERS};
 use super::{PREFIX, ReasonCode};
 use cluster::cause;
 
@@ -101,7 +101,7 @@ pub(super) fn reason(removal: &Removal, cluster: &str, reason: &Reason) -> Strin
             "it is the etcd leader, and deleting leaders is disabled (onLeaderDelete: deny)"
         }
         Reason::NoTransfer => {
-            "it is the etcd leader, and this etcd cannot transfer leadership on request (before 3.3, or no JSON gateway)"
+            "it is the etcd leader, and this etcd cannot transfer leadership on request (before 3.3)"
         }
         Reason::NoSuccessor => "it is the etcd leader, and no other member can take over",
         Reason::Backoff { since } => {
@@ -191,9 +191,8 @@ fn not_reserved(why: &Cause) -> String {
     format!("Durward cannot record the deletion: {}", why.text)
 }
 
-/// Returns a warning. `table` is missing if the members were not asked.
-pub(super) fn warning(removal: &Removal, table: Option<&Table>, warning: &Warning) -> String {
-    let cluster = table.map_or("", |table| table.cluster.as_str());
+/// Returns a warning. `cluster` is the name of the etcd cluster; empty if its members were not asked.
+pub(super) fn warning(removal: &Removal, cluster: &str, warning: &Warning) -> String {
     let text = match warning {
         Warning::Note(note) => return format!("{PREFIX}cluster {cluster}: {}", self::note(note)),
         Warning::NamespaceOverride(wrong) => return namespace_override(&removal.namespace, wrong),
@@ -246,9 +245,6 @@ pub(in super::super) fn note(note: &Note) -> String {
         }
         Note::NoSpace(members) => format!("NOSPACE alarm of {}; etcd rejects writes", named(members)),
         Note::OtherAlarm(members) => format!("unknown alarm of {}", named(members)),
-        Note::NoGateway => {
-            "its members have no JSON gateway; Durward reads health and metrics, counts pods as members and cannot transfer leadership".to_owned()
-        }
     }
 }
 
@@ -271,11 +267,6 @@ pub(super) fn problem<'p>(problem: &'p Problem, text: impl FnOnce(&'p Cause) -> 
         Problem::UnknownAlarms => "no member returned the alarms",
         Problem::Behind(entries) => return format!("it is {entries} entries behind"),
         Problem::NoRead(why) => return format!("no linearizable read: {}", text(why)),
-        Problem::Health(reason) if reason.is_empty() => "/health reports no reason",
-        Problem::Health(reason) => reason,
-        Problem::Defragmenting => "it is defragmenting",
-        Problem::ApplyingSnapshot => "it is applying a snapshot",
-        Problem::UnknownLeader => "the leader is unknown",
     };
     fixed.to_owned()
 }

@@ -1,19 +1,24 @@
 //! Reads pods as the API server stores them.
 
+use admission::Cause;
 use serde_json::json;
 
 use super::*;
 
 fn pod(spec: &Value, status: &Value) -> Pod {
     let pod = json!({"metadata": {"name": "etcd-0", "namespace": "db", "uid": "u"}, "spec": spec, "status": status});
-    Pod::read(&pod.to_string(), 2379).unwrap()
+    read(&pod.to_string()).unwrap()
+}
+
+fn read(json: &str) -> Result<Pod, Cause> {
+    wire::read(json, "the pod").map(|pod| Pod::of(&pod, 2379))
 }
 
 #[test]
 fn the_controlling_statefulset_is_the_owner() {
     let owner = |reference: Value| {
         let pod = json!({"metadata": {"name": "a", "ownerReferences": [reference]}});
-        Pod::read(&pod.to_string(), 2379).unwrap().stateful_set().map(|set| set.name.clone())
+        read(&pod.to_string()).unwrap().stateful_set().map(|set| set.name.clone())
     };
     let of = |version: &str, kind: &str, controller: Value| {
         owner(
@@ -176,6 +181,6 @@ fn malformed_pods_are_errors() {
         r#"{"metadata":{},"metadata":{}}"#,
         r#"{"metadata":{"name":7}}"#,
     ] {
-        assert!(Pod::read(broken, 2379).unwrap_err().text.contains("cannot be read"), "{broken}");
+        assert!(read(broken).unwrap_err().text.contains("cannot be read"), "{broken}");
     }
 }

@@ -35,8 +35,6 @@ pub struct ClusterReport {
     /// Why the number of voters is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown_voters: Option<ReportCause>,
-    /// Whether its members have no JSON gateway.
-    pub is_degraded: bool,
     /// Its members, and pods that may be members.
     pub members: Vec<MemberReport>,
     /// Membership changes in progress.

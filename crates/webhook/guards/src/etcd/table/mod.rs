@@ -11,8 +11,7 @@
 //! noticed yet (seen 0.2 s after the quorum was lost).
 
 mod alarms;
-mod degraded;
-mod gateway;
+mod builder;
 mod problems;
 mod responses;
 #[cfg(test)]
@@ -22,10 +21,10 @@ use std::collections::BTreeSet;
 
 use admission::Cause;
 
-use super::facts::{Facts, Leaving, MemberView, PodFacts, is_down};
+use super::facts::{Facts, Leaving, PodFacts, is_down};
 use super::size::{ExpectedSize, SizeSource};
+use builder::TableBuilder;
 use cluster::etcd::Id;
-use gateway::Gateway;
 
 pub(super) use problems::{MembershipChange, Note, Problem};
 
@@ -151,8 +150,6 @@ pub(super) struct Table {
     pub(super) has_working_quorum: bool,
     /// Whether members answer, and all of them know no leader.
     pub(super) is_leaderless: bool,
-    /// Whether the members have no JSON gateway.
-    pub(super) is_degraded: bool,
     /// Membership changes in progress.
     pub(super) changes: Vec<MembershipChange>,
     /// Other problems.
@@ -169,14 +166,8 @@ pub(super) const MAX_LAG: u64 = 5000;
 const SMALL: usize = 2;
 
 impl Table {
-    /// Builds the table. Health and metrics count only if no member answers through a gateway.
     pub(super) fn of(facts: &Facts) -> Self {
-        let any = |is: fn(&MemberView) -> bool| facts.pods.iter().any(|pod| is(&pod.view));
-        let has_gateway = any(|view| matches!(view, MemberView::Full(_)));
-        if !has_gateway && any(|view| matches!(view, MemberView::HealthOnly(..))) {
-            return degraded::table(facts);
-        }
-        Gateway::new(facts).table()
+        TableBuilder::new(facts).table()
     }
 
     /// Returns the row of a pod.

@@ -30,12 +30,6 @@ pub(in super::super) enum Problem {
     Behind(u64),
     /// No linearizable read succeeded.
     NoRead(Cause),
-    /// `/health` reports this reason, or none.
-    Health(String),
-    Defragmenting,
-    ApplyingSnapshot,
-    /// No member or several members report that they lead.
-    UnknownLeader,
 }
 
 /// A membership change in progress.
@@ -56,5 +50,4 @@ pub(in super::super) enum Note {
     NoSpace(Vec<Option<String>>),
     /// These members raised an unknown alarm.
     OtherAlarm(Vec<Option<String>>),
-    NoGateway,
 }

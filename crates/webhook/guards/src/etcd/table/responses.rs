@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use admission::Cause;
 
-use super::super::facts::{Answers, Facts, MemberView, PodFacts};
+use super::super::facts::{Answers, Facts, PodFacts};
 use cluster::cause;
 use cluster::etcd::{Id, MemberList};
 
@@ -140,11 +140,8 @@ impl<'f> Responses<'f> {
 
     /// Returns why the first pod did not answer.
     fn first_error(&self) -> Cause {
-        let first = self.facts.pods.iter().find_map(|facts| match &facts.view {
-            MemberView::NoResponse(why) => Some(why.clone()),
-            MemberView::Full(_) | MemberView::HealthOnly(..) => None,
-        });
-        first.unwrap_or_else(|| Cause::new(cause::UNCLEAR, "it has no pods that answer"))
+        let first = self.facts.pods.iter().find_map(|facts| facts.view.as_ref().err());
+        first.cloned().unwrap_or_else(|| Cause::new(cause::UNCLEAR, "it has no pods that answer"))
     }
 }
 

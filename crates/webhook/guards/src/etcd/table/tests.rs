@@ -6,7 +6,7 @@ use super::super::pod::Pod;
 use super::super::size::DeclaredSizes;
 use super::*;
 use cluster::cause;
-use cluster::etcd::{Alarm, AlarmKind, Health, Member, MemberList, MemberMetrics, Read, Status};
+use cluster::etcd::{Alarm, AlarmKind, Member, MemberList, Read, Status};
 
 const CLUSTER: Id = 7;
 
@@ -37,7 +37,7 @@ fn answers(member: Id) -> Answers {
 fn table(change: impl Fn(&mut Answers)) -> Table {
     table_with(|facts| {
         for pods in &mut facts.pods {
-            if let MemberView::Full(answers) = &mut pods.view {
+            if let Ok(answers) = &mut pods.view {
                 change(answers);
             }
         }
@@ -48,7 +48,7 @@ fn table(change: impl Fn(&mut Answers)) -> Table {
 fn table_with(change: impl FnOnce(&mut Facts)) -> Table {
     let pods = |member: Id| PodFacts {
         pod: Pod { uid: format!("uid-{member}"), name: format!("etcd-{member}"), ..Pod::default() },
-        view: MemberView::Full(Box::new(answers(member))),
+        view: Ok(Box::new(answers(member))),
         node: None,
         is_without_owner: false,
         is_updated: false,
@@ -64,6 +64,7 @@ fn table_with(change: impl FnOnce(&mut Facts)) -> Table {
         began: now(),
         reservation: None,
         reservation_error: None,
+        assumed_leader: None,
     };
     change(&mut facts);
     Table::of(&facts)
@@ -167,7 +168,7 @@ fn half_of_the_voters_do_not_confirm_a_list() {
         fourth.pod.name = "etcd-13".into();
         facts.pods.push(fourth);
         for (at, pods) in facts.pods.iter_mut().enumerate() {
-            let MemberView::Full(answers) = &mut pods.view else { continue };
+            let Ok(answers) = &mut pods.view else { continue };
             answers.status.member = 10 + at as Id;
             answers.by_quorum = fails(cause::UNSUPPORTED);
             // Two lists do not yet contain the promotion of the fourth member.
@@ -185,44 +186,4 @@ fn a_member_that_reports_to_be_a_learner_does_not_count() {
     let table = table(|a| a.status.is_learner = a.status.member == 12);
     assert_eq!((healthy(&table), &table.voters), (2, &Ok(3)));
     assert_eq!(table.rows[2].state, MemberState::Unhealthy(Problem::ReportsLearner));
-}
-
-/// Returns the number of voters of three members without a gateway, with these sizes and number of listed members.
-fn voters_without_gateway(sizes: DeclaredSizes, listed: Option<usize>) -> Result<usize, Cause> {
-    let table = table_with(|facts| {
-        facts.sizes = sizes;
-        for (at, pod) in facts.pods.iter_mut().enumerate() {
-            let (is_leader, has_leader) = (Some(at == 0), Some(true));
-            let metrics = MemberMetrics { is_leader, has_leader, listed, ..MemberMetrics::default() };
-            let health = Health { is_healthy: true, reason: String::new() };
-            pod.view = MemberView::HealthOnly(health, metrics);
-        }
-    });
-    assert_eq!(healthy(&table), 3);
-    table.voters
-}
-
-#[test]
-fn without_a_gateway_the_largest_number_of_members_counts() {
-    let sizes = |configured, replicas, owner| DeclaredSizes {
-        configured,
-        replicas,
-        owner,
-        ..DeclaredSizes::default()
-    };
-    for (declared, listed, voters) in [
-        (sizes(None, Some(3), None), None, 3),
-        (sizes(None, Some(5), None), None, 5),
-        (sizes(Some(5), Some(3), None), None, 5),
-        (sizes(Some(1), Some(3), None), None, 3),
-        (sizes(None, Some(3), Some(7)), None, 7),
-        // The StatefulSet was scaled down, and the list was not.
-        (sizes(None, Some(3), None), Some(5), 5),
-        (sizes(None, None, None), Some(5), 5),
-        (sizes(None, Some(3), None), Some(2), 3),
-    ] {
-        assert_eq!(voters_without_gateway(declared.clone(), listed), Ok(voters), "{declared:?}, {listed:?}");
-    }
-    let unknown = voters_without_gateway(sizes(Some(3), None, None), None);
-    assert_eq!(unknown.map_err(|why| why.code), Err(cause::UNCLEAR));
 }

@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use admission::{Ruling, Verdict};
 
-use super::super::decide::{Allowed, Conclusion, Outcome, Reason, UnknownCause, Warning};
+use super::super::decide::{Allowed, Conclusion, Decision, Reason, UnknownCause, Warning};
 use super::super::table::{MemberState, Problem};
 
 /// A ruling with the outcome that it renders and the states of the members.
@@ -12,7 +12,7 @@ use super::super::table::{MemberState, Problem};
 pub(super) struct Reviewed {
     pub(super) ruling: Ruling,
     /// Missing if the review is not about a pod.
-    pub(super) outcome: Option<Outcome>,
+    pub(super) outcome: Option<Decision>,
     pub(super) states: Vec<(String, MemberState)>,
 }
 

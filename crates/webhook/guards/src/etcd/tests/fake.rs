@@ -13,12 +13,11 @@ use tokio::task::yield_now;
 
 use super::super::fixture::{config, delete, evict, now, pod};
 use super::super::removal::{Removal, RemovalKind, ReviewedField};
-use super::super::review::Reviewer;
+use super::super::review::Review;
 use super::super::{EtcdGuard, NAME};
 use super::expect::Reviewed;
 use cluster::etcd::{
-    Alarm, AlarmKind, Endpoint, EtcdRequest, EtcdResponse, EtcdResult, Health, Id, Member, MemberList,
-    MemberMetrics, Read, Status,
+    Alarm, AlarmKind, Endpoint, EtcdRequest, EtcdResponse, EtcdResult, Id, Member, MemberList, Read, Status,
 };
 use cluster::fleet::{Cluster, GetQuery, ListQuery, Object, ObjectResult, Page, PageResult};
 use cluster::writer::{Lease, Reservation, StoredLease, TransferResult, WriteResult, Writer};
@@ -37,8 +36,6 @@ pub(super) enum Reply {
     ReadHangs,
     /// Denies reads.
     ReadDenied,
-    /// Answers health and metrics only.
-    HealthOnly,
 }
 
 /// The leader that a member reports.
@@ -62,7 +59,6 @@ pub(super) struct FakeMember {
     pub(super) cluster: Id,
     pub(super) behind: u64,
     pub(super) is_learner: bool,
-    pub(super) version: &'static str,
 }
 
 /// The state of the API server and the members.
@@ -118,7 +114,6 @@ impl Fake {
             cluster: CLUSTER_ID,
             behind: 0,
             is_learner: false,
-            version: "3.5.16",
         };
         let mut others = BTreeMap::new();
         others.insert(("namespaces", "db".to_owned()), json!({"metadata": {"name": "db", "uid": "uid-db"}}));
@@ -296,7 +291,6 @@ impl State {
         let member = |(name, one): (&String, &FakeMember)| Member {
             id: one.id,
             name: name.clone(),
-            peer_urls: vec![],
             client_urls: vec!["http://x:2379".into()],
             is_learner: one.is_learner,
         };
@@ -316,18 +310,6 @@ impl State {
             }
             (Reply::NoResponse(code), _) => return Err(Some(Cause::new(code, format!("{peer}: {code}")))),
             (Reply::ReadDenied, EtcdRequest::Read) => return Ok(EtcdResponse::Read(Read::Denied)),
-            (Reply::HealthOnly, EtcdRequest::Health) => {
-                return Ok(EtcdResponse::Health(Health { is_healthy: true, reason: String::new() }));
-            }
-            (Reply::HealthOnly, EtcdRequest::Metrics) => {
-                return Ok(EtcdResponse::Metrics(MemberMetrics {
-                    is_leader: Some(self.leader == Some(one.id)),
-                    has_leader: Some(self.leader.is_some()),
-                    member: Some(one.id),
-                    ..MemberMetrics::default()
-                }));
-            }
-            (Reply::HealthOnly, _) => return Err(Some(Cause::new(cause::GATEWAY_OFF, "no gateway"))),
             _ => {}
         }
         let is_learner = one.is_learner;
@@ -347,19 +329,17 @@ impl State {
                 index: 100_000,
                 applied: Some(100_000 - one.behind),
                 is_learner,
-                version: one.version.to_owned(),
+                version: "3.5.16".to_owned(),
                 ..Status::default()
             }))),
             EtcdRequest::Members | EtcdRequest::MembersByQuorum | EtcdRequest::Alarms if is_learner => {
                 unsupported()
             }
-            EtcdRequest::MembersByQuorum if one.version.starts_with("3.4") => unsupported(),
             EtcdRequest::Members | EtcdRequest::MembersByQuorum => {
                 Ok(EtcdResponse::Members(self.list(one.cluster)))
             }
             EtcdRequest::Alarms => Ok(EtcdResponse::Alarms(self.alarms.clone())),
             EtcdRequest::Read => Ok(EtcdResponse::Read(Read::Served)),
-            EtcdRequest::Health | EtcdRequest::Metrics => unsupported(),
         }
     }
 }
@@ -536,11 +516,10 @@ pub(super) async fn review(guard: &EtcdGuard, body: &[u8]) -> Reviewed {
     let Some(removal) = removal else {
         return Reviewed::without_outcome(guard.review(request, deadline.into_std()).await);
     };
-    let reviewer = Reviewer::new(&guard.config, &guard.clients, deadline);
-    let reviewed = reviewer.review_removal(&removal, request).await;
+    let reviewed = Review::new(&guard.config, &guard.clients, &removal, deadline).run(request).await;
     let ruling = reviewed.ruling(&guard.config, &removal, guard.clients.context.now());
     let states = reviewed.states();
-    Reviewed { ruling, outcome: Some(reviewed.outcome), states }
+    Reviewed { ruling, outcome: Some(reviewed.decision), states }
 }
 
 /// Reviews a deletion by a user.

@@ -258,53 +258,6 @@ async fn recreated_members_do_not_exclude_the_one_with_the_data() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_without_a_gateway_do_not_count_among_members_with_one() {
-    let fake = |members: u64, degraded: &[&str], down: &[&str]| {
-        Fake::of(members).down(down).with(|s| {
-            for name in degraded {
-                let one = s.members.get_mut(*name).unwrap();
-                (one.cluster, one.reply) = (7, Reply::HealthOnly);
-            }
-            s.others.get_mut(&("statefulsets", "etcd".to_owned())).unwrap()["spec"]["replicas"] = 3.into();
-        })
-    };
-    let two = fake(5, &["etcd-3", "etcd-4"], &["etcd-2"]);
-    assert_ne!(verdict_of(&deleted(&two, LEAST, "etcd-1").await), "allow");
-    let one = fake(4, &["etcd-3"], &["etcd-2"]);
-    assert_ne!(verdict_of(&deleted(&one, LEAST, "etcd-1").await), "allow");
-    // They neither block other members nor stay themselves.
-    let well = fake(4, &["etcd-3"], &[]);
-    assert_outcome(&deleted(&well, LEAST, "etcd-1").await, Expected::Allow);
-    assert_outcome(&deleted(&fake(4, &["etcd-3"], &[]), LEAST, "etcd-3").await, Expected::Allow);
-    // They hide no alarm.
-    let corrupt = fake(4, &["etcd-3"], &[]).with(|s| s.alarms = vec![alarm(12, AlarmKind::Corrupt)]);
-    assert_ne!(verdict_of(&deleted(&corrupt, LEAST, "etcd-1").await), "allow");
-    // A leader without a gateway is unknown.
-    let leads = Fake::of(3).with(|s| s.members.get_mut("etcd-0").unwrap().reply = Reply::HealthOnly);
-    assert_outcome(&deleted(&leads, LEAST, "etcd-0").await, Expected::Unread(cause::GATEWAY_OFF));
-}
-
-#[tokio::test(start_paused = true)]
-async fn without_a_gateway_and_a_statefulset_the_size_is_unknown() {
-    let degraded = || {
-        Fake::of(3).with(|s| {
-            for one in s.members.values_mut() {
-                one.reply = Reply::HealthOnly;
-            }
-        })
-    };
-    let alone = degraded().with(|s| {
-        for pod in &mut s.pods {
-            drop(pod["metadata"].as_object_mut().unwrap().remove("ownerReferences"));
-        }
-    });
-    assert_outcome(&deleted(&alone, LEAST, "etcd-1").await, Expected::Unread(cause::UNCLEAR));
-    // One of several `StatefulSets` does not declare the size.
-    assert_outcome(&deleted(&degraded(), TOGETHER, "etcd-1").await, Expected::Unread(cause::UNCLEAR));
-    assert_outcome(&deleted(&degraded(), LEAST, "etcd-1").await, Expected::Allow);
-}
-
-#[tokio::test(start_paused = true)]
 async fn ended_pods_are_not_members() {
     for phase in ["Succeeded", "Failed"] {
         let fake = Fake::of(3).with(|s| {

@@ -8,7 +8,7 @@ use super::super::fixture::LEAST;
 use super::super::table::MemberState;
 use super::CONTROLLER;
 use super::expect::{Expected, assert_outcome, quorum, text_of};
-use super::fake::{Fake, Reply, deleted, deleted_by, evicted};
+use super::fake::{Fake, deleted, deleted_by, evicted};
 
 const GARBAGE_COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
 
@@ -106,31 +106,21 @@ async fn a_scaled_down_pod_with_its_pvc_is_warned_about() {
 
 #[tokio::test(start_paused = true)]
 async fn a_member_on_a_deleted_node_does_not_count() {
-    let node_gone = |name: &str, reply: Reply| {
-        Fake::of(3).with(|s| {
-            drop(s.others.remove(&("nodes", name.to_owned())));
-            for one in s.members.values_mut() {
-                one.reply = reply;
-            }
-        })
-    };
-    for reply in [Reply::Full, Reply::HealthOnly] {
-        let fake = node_gone("n1", reply);
-        let ruling = evicted(&fake, LEAST, "etcd-2").await;
-        assert_outcome(&ruling, MemberState::Leaving(Leaving::NodeDeleted));
-        assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, quorum(1, 3));
-        assert!(fake.state().actions.is_empty(), "{:?}", fake.state().actions);
-        assert_outcome(&deleted_by(&fake, LEAST, "etcd-2", CONTROLLER, |_| {}).await, quorum(1, 3));
-        assert_outcome(&deleted(&fake, LEAST, "etcd-0").await, quorum(1, 3));
-        // Its own deletion is allowed.
-        let ruling = deleted_by(&fake, LEAST, "etcd-1", "system:kube-controller-manager", |_| {}).await;
-        assert_outcome(&ruling, Expected::Allow);
-        assert!(ruling.audit.iter().any(|(_, why)| why == "the node is deleted"), "{:?}", ruling.audit);
-        // It is back on another node.
-        fake.replace("etcd-1");
-        fake.state().pods[1]["spec"]["nodeName"] = "n0".into();
-        assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, Expected::Allow);
-    }
+    let fake = Fake::of(3).with(|s| drop(s.others.remove(&("nodes", "n1".to_owned()))));
+    let ruling = evicted(&fake, LEAST, "etcd-2").await;
+    assert_outcome(&ruling, MemberState::Leaving(Leaving::NodeDeleted));
+    assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, quorum(1, 3));
+    assert!(fake.state().actions.is_empty(), "{:?}", fake.state().actions);
+    assert_outcome(&deleted_by(&fake, LEAST, "etcd-2", CONTROLLER, |_| {}).await, quorum(1, 3));
+    assert_outcome(&deleted(&fake, LEAST, "etcd-0").await, quorum(1, 3));
+    // Its own deletion is allowed.
+    let ruling = deleted_by(&fake, LEAST, "etcd-1", "system:kube-controller-manager", |_| {}).await;
+    assert_outcome(&ruling, Expected::Allow);
+    assert!(ruling.audit.iter().any(|(_, why)| why == "the node is deleted"), "{:?}", ruling.audit);
+    // It is back on another node.
+    fake.replace("etcd-1");
+    fake.state().pods[1]["spec"]["nodeName"] = "n0".into();
+    assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, Expected::Allow);
     // One of two must stay.
     let two = Fake::of(2).with(|s| drop(s.others.remove(&("nodes", "n1".to_owned()))));
     assert_outcome(&deleted(&two, LEAST, "etcd-0").await, Reason::OtherLeaving);

@@ -7,10 +7,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard};
 use std::time::Instant;
 
 use admission::{BoxFuture, Cause};
-use cluster::etcd::{
-    Endpoint, EtcdRequest, EtcdResponse, EtcdResult, Health, Id, Member, MemberList, MemberMetrics, Read,
-    Status,
-};
+use cluster::etcd::{Endpoint, EtcdRequest, EtcdResponse, EtcdResult, Id, Member, MemberList, Read, Status};
 use cluster::fleet::{
     Cluster, Fleet, FleetMember, GetQuery, ListQuery, MembersResult, Object, ObjectResult, Page, PageResult,
     Part,
@@ -256,8 +253,6 @@ impl World {
             }),
             EtcdRequest::Alarms => EtcdResponse::Alarms(Vec::new()),
             EtcdRequest::Read => EtcdResponse::Read(Read::Served),
-            EtcdRequest::Health => EtcdResponse::Health(Health { is_healthy: true, reason: String::new() }),
-            EtcdRequest::Metrics => EtcdResponse::Metrics(MemberMetrics::default()),
         })
     }
 }

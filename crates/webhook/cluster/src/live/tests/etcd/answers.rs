@@ -1,66 +1,88 @@
-//! Tests of each request with each minor version of etcd: its prefix, its form, and unsupported requests.
+//! Tests of each request with each minor version of etcd, and of refusals.
 
 use super::*;
 use crate::cause;
-use crate::etcd::{EtcdResponse, Health, Read};
+use crate::etcd::{Alarm, AlarmKind, EtcdResponse, Read};
+use crate::live::etcd::generated::{AlarmMember, DowngradeInfo, MemberListRequest, RangeRequest};
 
-/// Each minor version, and the prefix of its gateway.
-const VERSIONS: [(&str, &str); 5] =
-    [("3.2.24", "/v3alpha"), ("3.3.27", "/v3beta"), ("3.4.23", "/v3"), ("3.5.16", "/v3"), ("3.6.15", "/v3")];
+const VERSIONS: [&str; 6] = ["3.2.24", "3.3.27", "3.4.23", "3.5.16", "3.6.15", "3.7.0"];
 
 #[tokio::test]
-async fn the_gateway_is_found_once_under_the_prefix_of_each_version() {
-    for (version, prefix) in VERSIONS {
-        let member = Member::plain(gateway(version, prefix)).await;
+async fn each_version_answers_each_request() {
+    for version in VERSIONS {
+        let member = FakeMember::plain(answers(version)).await;
         let (live, peer) = (live(), peer(&member, ClientOptions::default()));
         let Ok(EtcdResponse::Status(status)) = ask(&live, &peer, EtcdRequest::Status).await else {
             panic!("{version}")
         };
         assert_eq!((status.version.as_str(), status.cluster), (version, 14_841_639_068_965_178_418));
-        assert_eq!(status.leader, Some(status.member));
-        assert_eq!(member.calls().last().unwrap(), &format!("POST {prefix}/maintenance/status"));
+        assert_eq!((status.leader, status.member), (Some(ID), ID));
+        assert_eq!(status.applied, (version >= "3.4").then_some(8), "{version}");
         for question in [EtcdRequest::Members, EtcdRequest::Alarms, EtcdRequest::Read] {
             assert!(ask(&live, &peer, question).await.is_ok(), "{version} {question:?}");
         }
-        let range = format!("POST {prefix}/kv/range");
-        let expected =
-            ["/cluster/member/list", "/maintenance/alarm"].map(|path| format!("POST {prefix}{path}"));
-        assert_eq!(member.calls(), [&expected[..], &[range]].concat(), "{version}: the prefix is remembered");
+        assert_eq!(member.calls(), [STATUS, MEMBERS, ALARMS, RANGE], "{version}");
     }
 }
 
 #[tokio::test]
-async fn a_list_through_a_quorum_is_used_only_from_versions_that_support_it() {
-    // 3.4 ignores fields that it does not know, and returns its own list without an error.
-    for (version, prefix) in VERSIONS {
-        let member = Member::plain(gateway(version, prefix)).await;
-        let answer =
-            ask(&live(), &peer(&member, ClientOptions::default()), EtcdRequest::MembersByQuorum).await;
+async fn a_list_through_a_quorum_is_read_after_a_linearizable_read_of_the_same_member() {
+    for version in VERSIONS {
+        let member = FakeMember::plain(answers(version)).await;
+        let (live, peer) = (live(), peer(&member, ClientOptions::default()));
+        let answer = ask(&live, &peer, EtcdRequest::MembersByQuorum).await;
+        assert!(matches!(answer, Ok(EtcdResponse::Members(_))), "{version}");
         let heard = member.heard();
-        let list = heard.iter().find(|heard| heard.call.ends_with("/member/list")).unwrap();
-        assert_eq!(list.body, r#"{"linearizable":true}"#);
-        match version {
-            "3.5.16" | "3.6.15" => assert!(matches!(answer, Ok(EtcdResponse::Members(_))), "{version}"),
-            _ => assert_eq!(answer.unwrap_err().code, cause::UNSUPPORTED, "{version}"),
-        }
+        let [range, list] = heard.as_slice() else { panic!("{heard:?}") };
+        assert_eq!((range.call.as_str(), list.call.as_str()), (RANGE, MEMBERS));
+        assert_eq!(range.message::<RangeRequest>().key, b"health");
+        assert!(list.message::<MemberListRequest>().linearizable);
+        // Without a quorum, the member's own list may be old, and is never used instead.
+        let own = answers(version);
+        member.says(move |heard| match heard.call.as_str() {
+            RANGE => refuse(Code::Unavailable, "etcdserver: request timed out"),
+            _ => own(heard),
+        });
+        assert_eq!(why(&live, &peer, EtcdRequest::MembersByQuorum).await.code, cause::NO_QUORUM);
+        assert_eq!(member.calls(), [RANGE]);
+        assert!(ask(&live, &peer, EtcdRequest::Members).await.is_ok());
     }
-    let silent = gateway("3.6.15", "/v3");
-    let member = Member::plain(move |heard| match heard.call.as_str() {
-        "GET /version" => absent(),
-        _ => silent(heard),
+}
+
+#[tokio::test]
+async fn all_fields_of_an_answer_arrive() {
+    let member = FakeMember::plain(|heard| match heard.call.as_str() {
+        STATUS => say(&StatusResponse {
+            leader: 0,
+            is_learner: true,
+            errors: vec!["etcdserver: no leader\n".to_owned(); 100],
+            downgrade_info: Some(DowngradeInfo { enabled: true }),
+            ..status("3.6.15")
+        }),
+        _ => say(&AlarmResponse {
+            header: header(),
+            alarms: [(5, 1), (0, 2), (7, 9)]
+                .map(|(member_id, alarm)| AlarmMember { member_id, alarm })
+                .to_vec(),
+        }),
     })
     .await;
-    let cause = why(&live(), &peer(&member, ClientOptions::default()), EtcdRequest::MembersByQuorum).await;
-    assert_eq!(cause.code, cause::UNSUPPORTED);
+    let (live, peer) = (live(), peer(&member, ClientOptions::default()));
+    let Ok(EtcdResponse::Status(status)) = ask(&live, &peer, EtcdRequest::Status).await else { panic!() };
+    assert!(status.leader.is_none() && status.is_learner && status.is_downgrading);
+    assert_eq!((status.errors.len(), status.errors[0].as_str()), (64, "etcdserver: no leader"));
+    let kinds = [(5, AlarmKind::NoSpace), (0, AlarmKind::Corrupt), (7, AlarmKind::Other("9".to_owned()))];
+    let expected = kinds.map(|(member, kind)| Alarm { member, kind }).to_vec();
+    assert_eq!(ask(&live, &peer, EtcdRequest::Alarms).await, Ok(EtcdResponse::Alarms(expected)));
 }
 
 #[tokio::test]
 async fn a_member_without_a_leader_for_a_moment_is_not_called_overloaded() {
-    for (body, expected) in [
-        (r#"{"code":14,"message":"etcdserver: leader changed"}"#, "it cannot answer now"),
-        (r#"{"code":14,"message":"etcdserver: too many requests"}"#, "it is overloaded"),
+    for (text, expected) in [
+        ("etcdserver: leader changed", "it cannot answer now"),
+        ("etcdserver: too many requests", "it is overloaded"),
     ] {
-        let member = Member::plain(move |_| say(503, body.to_owned())).await;
+        let member = FakeMember::plain(move |_| refuse(Code::Unavailable, text)).await;
         let cause = why(&live(), &peer(&member, ClientOptions::default()), EtcdRequest::Read).await;
         assert_eq!(cause.code, cause::BUSY);
         assert!(cause.text.contains(expected), "{}", cause.text);
@@ -69,37 +91,25 @@ async fn a_member_without_a_leader_for_a_moment_is_not_called_overloaded() {
 
 #[tokio::test]
 async fn a_refusal_is_recognized_by_its_text_in_each_version() {
-    let served = format!("{{{HEADER}}}");
-    for (status, body, question, code) in [
+    for (code, text, question, expected) in [
         (
-            503,
-            r#"{"error":"etcdserver: rpc not supported for learner","code":14}"#,
+            Code::Unavailable,
+            "etcdserver: rpc not supported for learner",
             EtcdRequest::Members,
             cause::UNSUPPORTED,
         ),
-        (
-            503,
-            r#"{"code":14,"message":"etcdserver: rpc not supported for learner"}"#,
-            EtcdRequest::Alarms,
-            cause::UNSUPPORTED,
-        ),
-        (503, r#"{"error":"etcdserver: request timed out","code":14}"#, EtcdRequest::Read, cause::NO_QUORUM),
-        (503, r#"{"code":14,"message":"etcdserver: no leader"}"#, EtcdRequest::Members, cause::NO_QUORUM),
-        (500, r#"{"error":"context deadline exceeded","code":2}"#, EtcdRequest::Alarms, cause::NO_QUORUM),
-        (504, r#"{"code":4,"message":"context deadline exceeded"}"#, EtcdRequest::Alarms, cause::NO_QUORUM),
-        (429, r#"{"code":8,"message":"etcdserver: too many requests"}"#, EtcdRequest::Read, cause::BUSY),
-        (503, r#"{"code":14,"message":"etcdserver: server stopped"}"#, EtcdRequest::Status, cause::BUSY),
-        (501, r#"{"code":12,"message":"Method Not Allowed"}"#, EtcdRequest::Status, cause::UNSUPPORTED),
-        (500, r#"{"code":15,"message":"etcdserver: corrupt cluster"}"#, EtcdRequest::Read, cause::REFUSED),
-        (502, "<html>Bad Gateway</html>", EtcdRequest::Status, cause::BUSY),
-        (401, r#"{"kind":"Status","status":"Failure"}"#, EtcdRequest::Status, cause::NOT_ETCD),
-        (400, "Client sent an HTTP request to an HTTPS server.\n", EtcdRequest::Status, cause::TLS),
-        (200, served.as_str(), EtcdRequest::Status, cause::GARBAGE),
+        (Code::Unavailable, "etcdserver: request timed out", EtcdRequest::Read, cause::NO_QUORUM),
+        (Code::Unavailable, "etcdserver: no leader", EtcdRequest::Members, cause::NO_QUORUM),
+        (Code::Unknown, "context deadline exceeded", EtcdRequest::Alarms, cause::NO_QUORUM),
+        (Code::DeadlineExceeded, "context deadline exceeded", EtcdRequest::Alarms, cause::NO_QUORUM),
+        (Code::ResourceExhausted, "etcdserver: too many requests", EtcdRequest::Read, cause::BUSY),
+        (Code::Unavailable, "etcdserver: server stopped", EtcdRequest::Status, cause::BUSY),
+        (Code::Unimplemented, "unknown method", EtcdRequest::Status, cause::UNSUPPORTED),
+        (Code::DataLoss, "etcdserver: corrupt cluster", EtcdRequest::Read, cause::REFUSED),
     ] {
-        let (body, shown) = (body.to_owned(), body.to_owned());
-        let member = Member::plain(move |_| say(status, body.clone())).await;
+        let member = FakeMember::plain(move |_| refuse(code, text)).await;
         let cause = why(&live(), &peer(&member, ClientOptions::default()), question).await;
-        assert_eq!(cause.code, code, "{shown}: {}", cause.text);
+        assert_eq!(cause.code, expected, "{text}: {}", cause.text);
         let begins = format!("etcd-0 did not return {question}: ");
         assert!(cause.text.starts_with(&begins), "{}", cause.text);
     }
@@ -107,34 +117,13 @@ async fn a_refusal_is_recognized_by_its_text_in_each_version() {
 
 #[tokio::test]
 async fn a_denied_read_had_its_quorum_and_needs_no_login() {
-    for body in [
-        r#"{"error":"etcdserver: user name is empty","code":3}"#,
-        r#"{"code":3,"message":"etcdserver: user name is empty"}"#,
-        r#"{"code":7,"message":"etcdserver: permission denied"}"#,
+    for (code, text) in [
+        (Code::InvalidArgument, "etcdserver: user name is empty"),
+        (Code::PermissionDenied, "etcdserver: permission denied"),
     ] {
-        let member = Member::plain(move |_| say(400, body)).await;
+        let member = FakeMember::plain(move |_| refuse(code, text)).await;
         let (live, peer) = (live(), peer(&member, login::client(true)));
         assert_eq!(ask(&live, &peer, EtcdRequest::Read).await, Ok(EtcdResponse::Read(Read::Denied)));
-        assert_eq!(member.calls(), ["POST /v3/kv/range"]);
+        assert_eq!(member.calls(), [RANGE]);
     }
-}
-
-#[tokio::test]
-async fn without_a_gateway_health_and_metrics_still_answer() {
-    let member = Member::plain(|heard| without_gateway("3.5.16", heard)).await;
-    let (live, peer) = (live(), peer(&member, ClientOptions::default()));
-    let cause = why(&live, &peer, EtcdRequest::Status).await;
-    assert_eq!(cause.code, cause::GATEWAY_OFF);
-    assert!(cause.text.contains("--enable-grpc-gateway"), "{}", cause.text);
-    assert_eq!(member.calls().len(), 4, "each prefix, and the version");
-    assert_eq!(why(&live, &peer, EtcdRequest::Members).await.code, cause::GATEWAY_OFF);
-    assert_eq!(member.calls(), [""; 0], "the missing gateway is remembered");
-    let good = Health { is_healthy: true, reason: String::new() };
-    assert_eq!(ask(&live, &peer, EtcdRequest::Health).await, Ok(EtcdResponse::Health(good)));
-    let Ok(EtcdResponse::Metrics(metrics)) = ask(&live, &peer, EtcdRequest::Metrics).await else { panic!() };
-    assert_eq!((metrics.is_leader, metrics.is_learner), (Some(true), None));
-    let ill = r#"{"health":"false","reason":"RAFT NO LEADER"}"#;
-    member.says(move |_| say(503, ill));
-    let bad = Health { is_healthy: false, reason: "RAFT NO LEADER".to_owned() };
-    assert_eq!(ask(&live, &peer, EtcdRequest::Health).await, Ok(EtcdResponse::Health(bad)));
 }

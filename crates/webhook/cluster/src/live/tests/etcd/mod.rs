@@ -1,5 +1,5 @@
-//! Tests of etcd members over real sockets and real TLS. A fake gateway returns the answers of real members (3.4.23 and 3.6.15
-//! were recorded by hand; 3.2, 3.3 and 3.5 follow their source). Tests use the clock only for deadlines.
+//! Tests of etcd members over real sockets and real TLS. A fake member returns the answers of etcd 3.2 to 3.7. Tests use the clock only
+//! for deadlines.
 
 mod answers;
 mod hostile;
@@ -19,10 +19,22 @@ use super::fake;
 use crate::EtcdClient as _;
 use crate::etcd::{ClientOptions, Endpoint, EtcdRequest, EtcdResult};
 use crate::live::Live;
-use server::{Heard, Member, Say, absent, say};
+use crate::live::etcd::generated::{
+    AlarmResponse, Member, MemberListResponse, MoveLeaderResponse, RangeResponse, ResponseHeader,
+    StatusResponse,
+};
+use server::{FakeMember, Heard, Say, refuse, say};
+use tonic::Code;
+
+const STATUS: &str = "Maintenance/Status";
+const MEMBERS: &str = "Cluster/MemberList";
+const ALARMS: &str = "Maintenance/Alarm";
+const RANGE: &str = "KV/Range";
+const TRANSFER: &str = "Maintenance/MoveLeader";
+const LOGIN: &str = "Auth/Authenticate";
 
 /// The pod of this member.
-fn peer(member: &Member, client: ClientOptions) -> Endpoint {
+fn peer(member: &FakeMember, client: ClientOptions) -> Endpoint {
     Endpoint {
         namespace: "shop".to_owned(),
         name: "etcd-0".to_owned(),
@@ -49,38 +61,39 @@ fn live() -> Live {
     fake::live().0
 }
 
-const HEADER: &str = r#""header":{"cluster_id":"14841639068965178418","member_id":"10276657743932975437","revision":"1","raft_term":"2"}"#;
+const ID: u64 = 10_276_657_743_932_975_437;
+
+fn header() -> Option<ResponseHeader> {
+    Some(ResponseHeader { cluster_id: 14_841_639_068_965_178_418, member_id: ID })
+}
 
 /// The status of a member of this version.
-fn status(version: &str) -> String {
-    format!(
-        r#"{{{HEADER},"version":"{version}","dbSize":"20480","leader":"10276657743932975437","raftIndex":"8","raftTerm":"2","raftAppliedIndex":"8"}}"#
-    )
-}
-
-fn list() -> String {
-    format!(
-        r#"{{{HEADER},"members":[{{"ID":"10276657743932975437","name":"etcd-0","peerURLs":["http://a:2380"],"clientURLs":["http://a:2379"]}}]}}"#
-    )
-}
-
-/// The answers of a gateway under `prefix`, and of the paths outside it. Other paths do not exist.
-fn gateway(version: &'static str, prefix: &'static str) -> impl Fn(&Heard) -> Say + Send + Sync + 'static {
-    move |heard| match heard.call.strip_prefix("POST ").and_then(|path| path.strip_prefix(prefix)) {
-        Some("/maintenance/status") => say(200, status(version)),
-        Some("/cluster/member/list") => say(200, list()),
-        Some("/maintenance/alarm") => say(200, "{}"),
-        Some("/kv/range") => say(200, format!("{{{HEADER}}}")),
-        Some(_) => say(404, "Not Found\n"),
-        None => without_gateway(version, heard),
+fn status(version: &str) -> StatusResponse {
+    StatusResponse {
+        header: header(),
+        version: version.to_owned(),
+        leader: ID,
+        raft_index: 8,
+        raft_term: 2,
+        raft_applied_index: 8,
+        ..StatusResponse::default()
     }
 }
 
-fn without_gateway(version: &str, heard: &Heard) -> Say {
-    match heard.call.as_str() {
-        "GET /version" => say(200, format!(r#"{{"etcdserver":"{version}","etcdcluster":"{version}"}}"#)),
-        "GET /health?exclude=NOSPACE" => say(200, r#"{"health":"true"}"#),
-        "GET /metrics" => say(200, "etcd_server_is_leader 1\netcd_server_has_leader 1\n"),
-        _ => absent(),
+fn list() -> MemberListResponse {
+    let client_ur_ls = vec!["http://a:2379".to_owned()];
+    let member = Member { id: ID, name: "etcd-0".to_owned(), client_ur_ls, is_learner: false };
+    MemberListResponse { header: header(), members: vec![member] }
+}
+
+/// The answers of a member. Versions before 3.3 have no leadership transfer.
+fn answers(version: &'static str) -> impl Fn(&Heard) -> Say + Send + Sync + 'static {
+    move |heard| match heard.call.as_str() {
+        STATUS => say(&status(version)),
+        MEMBERS => say(&list()),
+        ALARMS => say(&AlarmResponse { header: None, alarms: vec![] }),
+        RANGE => say(&RangeResponse { header: header() }),
+        TRANSFER if version >= "3.3" => say(&MoveLeaderResponse { header: header() }),
+        call => refuse(Code::Unimplemented, &format!("unknown method {call}")),
     }
 }

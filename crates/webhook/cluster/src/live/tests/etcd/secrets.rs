@@ -9,6 +9,7 @@ use super::server::{Authority, Issued};
 use super::*;
 use crate::cause;
 use crate::etcd::{Login, Material, Tls};
+use crate::live::etcd::generated::{AuthenticateRequest, AuthenticateResponse};
 
 const CLIENT: &str = "/api/v1/namespaces/shop/secrets/etcd-client";
 pub(super) const USER: &str = "/api/v1/namespaces/shop/secrets/etcd-user";
@@ -58,8 +59,8 @@ async fn ask_with(
 async fn a_secret_is_read_by_name_once_for_all_members_and_requests() {
     let ours = Authority::new();
     let own = ours.issue(&["127.0.0.1"]);
-    let first = Member::tls(&own, Some(&ours), gateway("3.5.16", "/v3")).await;
-    let second = Member::tls(&own, Some(&ours), gateway("3.5.16", "/v3")).await;
+    let first = FakeMember::tls(&own, Some(&ours), answers("3.5.16")).await;
+    let second = FakeMember::tls(&own, Some(&ours), answers("3.5.16")).await;
     let (live, mut fake) = fake::live();
     let body = material(&ours, Some(&ours.issue(&["client"])));
     let answer = ask_with(&live, &peer(&first, client(false)), &mut fake, CLIENT, 200, &body).await;
@@ -73,14 +74,16 @@ async fn a_secret_is_read_by_name_once_for_all_members_and_requests() {
 #[tokio::test]
 async fn a_password_is_read_from_its_secret_when_it_is_needed() {
     let ours = Authority::new();
-    let answers = gateway("3.6.15", "/v3");
-    let member = Member::tls(&ours.issue(&["127.0.0.1"]), None, move |heard| {
+    let answers = answers("3.6.15");
+    let member = FakeMember::tls(&ours.issue(&["127.0.0.1"]), None, move |heard| {
         match (heard.call.as_str(), heard.token.as_str()) {
-            ("POST /v3/auth/authenticate", _) if heard.body == r#"{"name":"durward","password":"pw"}"# => {
-                say(200, r#"{"token":"t"}"#)
+            (LOGIN, _) => {
+                let AuthenticateRequest { name, password } = heard.message();
+                assert_eq!((name.as_str(), password.as_str()), ("durward", "pw"));
+                say(&AuthenticateResponse { header: header(), token: "t".to_owned() })
             }
             (_, "t") => answers(heard),
-            _ => say(400, r#"{"code":3,"message":"etcdserver: user name is empty"}"#),
+            _ => refuse(Code::InvalidArgument, "etcdserver: user name is empty"),
         }
     })
     .await;
@@ -97,7 +100,7 @@ async fn a_password_is_read_from_its_secret_when_it_is_needed() {
 #[tokio::test]
 async fn a_missing_or_incomplete_secret_is_reported_by_name() {
     let ours = Authority::new();
-    let member = Member::tls(&ours.issue(&["127.0.0.1"]), None, gateway("3.6.15", "/v3")).await;
+    let member = FakeMember::tls(&ours.issue(&["127.0.0.1"]), None, answers("3.6.15")).await;
     let gone = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound",
         "message": "not found", "details": {"name": "etcd-client", "kind": "secrets"}, "code": 404});
     let only_key = [("ca.crt", ours.pem.as_str()), ("tls.key", "SECRET")];
@@ -126,7 +129,7 @@ async fn a_missing_or_incomplete_secret_is_reported_by_name() {
 #[tokio::test]
 async fn a_replaced_ca_is_read_again_if_a_member_is_not_verified_by_the_old_one() {
     let (old, new) = (Authority::new(), Authority::new());
-    let member = Member::tls(&old.issue(&["127.0.0.1"]), None, gateway("3.6.15", "/v3")).await;
+    let member = FakeMember::tls(&old.issue(&["127.0.0.1"]), None, answers("3.6.15")).await;
     let (live, mut fake) = fake::live();
     let before = peer(&member, client(false));
     let answer = ask_with(&live, &before, &mut fake, CLIENT, 200, &material(&old, None)).await;
@@ -147,7 +150,7 @@ async fn a_replaced_ca_is_read_again_if_a_member_is_not_verified_by_the_old_one(
 #[tokio::test]
 async fn cached_credentials_survive_an_outage_but_not_a_refusal() {
     let ours = Authority::new();
-    let member = Member::tls(&ours.issue(&["127.0.0.1"]), None, gateway("3.6.15", "/v3")).await;
+    let member = FakeMember::tls(&ours.issue(&["127.0.0.1"]), None, answers("3.6.15")).await;
     let (live, mut fake) = fake::live();
     let peer = peer(&member, client(false));
     assert!(ask_with(&live, &peer, &mut fake, CLIENT, 200, &material(&ours, None)).await.is_ok());

@@ -5,11 +5,12 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, LOCATION};
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::header::{HeaderMap, HeaderValue};
 use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject as _;
@@ -18,50 +19,59 @@ use rustls::server::WebPkiClientVerifier;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
+use tonic::Code;
 
 /// One request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Heard {
-    /// `POST /v3/kv/range`.
+    /// `Maintenance/Status`.
     pub(super) call: String,
-    pub(super) body: String,
+    body: Bytes,
     pub(super) token: String,
+}
+
+impl Heard {
+    pub(super) fn message<M: Message + Default>(&self) -> M {
+        M::decode(&self.body[5..]).unwrap()
+    }
 }
 
 /// The answer.
 #[derive(Debug, Clone)]
 pub(super) enum Say {
-    Text(u16, String),
-    /// This many bytes of JSON that does not end.
-    Much(usize),
-    Redirect(String),
+    /// A message, so many times.
+    Messages(Vec<u8>, usize),
+    Refusal(Code, String),
+    /// The answer of another program.
+    Http(u16, String),
+    /// A message of this length, of which one byte is missing.
+    Truncated(u32),
     /// No answer; the connection stays open.
     Nothing,
     /// No answer; the connection closes.
     Close,
 }
 
-pub(super) fn say(status: u16, body: impl Into<String>) -> Say {
-    Say::Text(status, body.into())
+pub(super) fn say(message: &impl Message) -> Say {
+    Say::Messages(message.encode_to_vec(), 1)
 }
 
-/// The answer of etcd for a path that does not exist.
-pub(super) fn absent() -> Say {
-    say(404, "404 page not found\n")
+pub(super) fn refuse(code: Code, text: &str) -> Say {
+    Say::Refusal(code, text.to_owned())
 }
 
 /// Returns the answer for a request.
 pub(super) type Script = dyn Fn(&Heard) -> Say + Send + Sync;
 
 /// The member.
-pub(super) struct Member {
+pub(super) struct FakeMember {
     pub(super) address: SocketAddr,
     heard: Arc<Mutex<Vec<Heard>>>,
     script: Arc<Mutex<Arc<Script>>>,
     tls: Arc<Mutex<Option<TlsAcceptor>>>,
 }
 
-impl Member {
+impl FakeMember {
     /// Without TLS.
     pub(super) async fn plain(script: impl Fn(&Heard) -> Say + Send + Sync + 'static) -> Self {
         Self::start(None, script).await
@@ -134,29 +144,47 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let (received, current) = (Arc::clone(&received), Arc::clone(&current));
         async move {
-            let call = format!("{} {}", request.method(), request.uri());
-            let token = request.headers().get(AUTHORIZATION).map_or("", |value| value.to_str().unwrap());
-            let token = token.to_owned();
+            let call = request.uri().path().trim_start_matches("/etcdserverpb.").to_owned();
+            let token = request.headers().get("token").map_or("", |value| value.to_str().unwrap()).to_owned();
             let body = request.into_body().collect().await.map_err(|_| "gone")?.to_bytes();
-            let heard = Heard { call, body: String::from_utf8(body.to_vec()).unwrap(), token };
+            let heard = Heard { call, body, token };
             received.lock().unwrap().push(heard.clone());
             let script = Arc::clone(&current.lock().unwrap());
             answer(script(&heard)).await
         }
     });
-    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+    let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
 }
 
-async fn answer(say: Say) -> Result<Response<Full<Bytes>>, &'static str> {
-    let response = Response::builder();
-    let made = match say {
-        Say::Text(status, body) => response.status(status).body(Full::from(body)),
-        Say::Much(bytes) => response.body(Full::from(format!("{{\"a\":\"{}", "x".repeat(bytes)))),
-        Say::Redirect(to) => response.status(307).header(LOCATION, to).body(Full::default()),
+type Frames = StreamBody<futures_util::stream::Iter<std::vec::IntoIter<Result<Frame<Bytes>, Infallible>>>>;
+
+async fn answer(say: Say) -> Result<Response<Frames>, &'static str> {
+    let response = Response::builder().header("content-type", "application/grpc");
+    let prefixed = |length: u32, bytes: &[u8]| [&[0][..], &length.to_be_bytes(), bytes].concat();
+    let data = |bytes: Vec<u8>| Frame::data(Bytes::from(bytes));
+    let (response, frames) = match say {
+        Say::Messages(message, times) => {
+            let one = prefixed(u32::try_from(message.len()).unwrap(), &message);
+            let trailers = HeaderMap::from_iter([("grpc-status".parse().unwrap(), HeaderValue::from(0))]);
+            let all = std::iter::repeat_n(one, times).map(data);
+            (response, all.chain([Frame::trailers(trailers)]).collect())
+        }
+        Say::Refusal(code, text) => {
+            // Tonic's decoder panics on these details.
+            let response = response.header("grpc-status-details-bin", "%");
+            (response.header("grpc-status", code as i32).header("grpc-message", text), vec![])
+        }
+        Say::Http(status, body) => (Response::builder().status(status), vec![data(body.into_bytes())]),
+        Say::Truncated(length) => {
+            let bytes = vec![0; usize::try_from(length).unwrap() - 1];
+            (response, vec![data(prefixed(length, &bytes))])
+        }
         Say::Nothing => return Ok(std::future::pending::<Result<_, Infallible>>().await.unwrap()),
         Say::Close => return Err("closed by the test"),
     };
-    Ok(made.unwrap())
+    let frames: Vec<_> = frames.into_iter().map(Ok).collect();
+    Ok(response.body(StreamBody::new(futures_util::stream::iter(frames))).unwrap())
 }
 
 fn acceptor(own: &Issued, clients: Option<&Authority>) -> TlsAcceptor {
@@ -173,7 +201,6 @@ fn acceptor(own: &Issued, clients: Option<&Authority>) -> TlsAcceptor {
         }
     };
     let mut config = builder.with_single_cert(chain, key).unwrap();
-    // As etcd offers. A client without ALPN speaks HTTP/1.1.
     config.alpn_protocols = vec![b"h2".to_vec()];
     TlsAcceptor::from(Arc::new(config))
 }

@@ -20,15 +20,15 @@ fn term(answer: &EtcdResult) -> u64 {
 fn counting(count: &Arc<AtomicUsize>) -> impl Fn(&Heard) -> Say + Send + Sync + 'static {
     let count = Arc::clone(count);
     move |_| {
-        let term = count.fetch_add(1, Ordering::SeqCst) + 1;
-        say(200, status("3.5.16").replace(r#""raftTerm":"2""#, &format!(r#""raftTerm":"{term}""#)))
+        let raft_term = count.fetch_add(1, Ordering::SeqCst) as u64 + 1;
+        say(&StatusResponse { raft_term, ..status("3.5.16") })
     }
 }
 
 #[tokio::test]
 async fn two_hundred_callers_share_a_few_answers_that_are_newer_than_their_calls() {
     let count = Arc::<AtomicUsize>::default();
-    let member = Member::plain(counting(&count)).await;
+    let member = FakeMember::plain(counting(&count)).await;
     let (live, peer) = (live(), peer(&member, ClientOptions::default()));
     assert!(ask(&live, &peer, EtcdRequest::Status).await.is_ok());
     let before = count.load(Ordering::SeqCst);
@@ -47,7 +47,7 @@ async fn two_hundred_callers_share_a_few_answers_that_are_newer_than_their_calls
 async fn a_caller_does_not_share_a_request_that_was_sent_before_it_asked() {
     let (sent, count) = (Arc::new(Notify::new()), Arc::<AtomicUsize>::default());
     let (answers, was_sent) = (counting(&count), Arc::clone(&sent));
-    let member = Member::plain(move |heard| {
+    let member = FakeMember::plain(move |heard| {
         // The answer is on its way when the second caller starts.
         was_sent.notify_one();
         answers(heard)
@@ -65,8 +65,8 @@ async fn a_caller_does_not_share_a_request_that_was_sent_before_it_asked() {
 
 #[tokio::test]
 async fn a_member_that_hangs_delays_only_its_own_callers() {
-    let hangs = Member::plain(|_| Say::Nothing).await;
-    let good = Member::plain(gateway("3.5.16", "/v3")).await;
+    let hangs = FakeMember::plain(|_| Say::Nothing).await;
+    let good = FakeMember::plain(answers("3.5.16")).await;
     let live = live();
     let (silent, quick) = (peer(&hangs, ClientOptions::default()), peer(&good, ClientOptions::default()));
     let began = Instant::now();
@@ -78,14 +78,14 @@ async fn a_member_that_hangs_delays_only_its_own_callers() {
         let all = join_all(EtcdRequest::ALL.map(|question| ask(&live, &quick, question))).await;
         (all, began.elapsed())
     };
-    let (late, (answers, took)) = tokio::join!(waiting, asking);
-    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    let (late, (all, took)) = tokio::join!(waiting, asking);
+    assert!(all.iter().all(Result::is_ok), "{all:?}");
     assert!(took < Duration::from_millis(350), "{took:?}");
     assert!(late.iter().all(|answer| answer.as_ref().unwrap_err().code == cause::TIMEOUT), "{late:?}");
     let took = began.elapsed();
     assert!(took >= Duration::from_millis(300) && took < Duration::from_millis(1500), "{took:?}");
     // A request without callers is cancelled, so the next request is sent at once.
-    hangs.says(gateway("3.5.16", "/v3"));
+    hangs.says(answers("3.5.16"));
     let again = Instant::now();
     assert!(ask(&live, &silent, EtcdRequest::Status).await.is_ok());
     assert!(again.elapsed() < Duration::from_millis(350), "{:?}", again.elapsed());
@@ -93,7 +93,7 @@ async fn a_member_that_hangs_delays_only_its_own_callers() {
 
 #[tokio::test]
 async fn a_request_without_an_answer_ends_at_its_deadline() {
-    let member = Member::plain(|_| Say::Nothing).await;
+    let member = FakeMember::plain(|_| Say::Nothing).await;
     let (live, peer) = (live(), peer(&member, ClientOptions::default()));
     let past = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
     let cause = live.call(&peer, EtcdRequest::Read, past).await.unwrap_err();

@@ -46,10 +46,10 @@ async fn a_member_is_verified_by_its_ca_and_its_address_or_the_configured_name()
     let (by_address, by_name) = (ours.issue(&["127.0.0.1"]), ours.issue(&["etcd.shop.svc"]));
     let (files, live) = (Files::new(&ours, None), live());
     let named = |tls: &mut Tls| tls.server_name = Some("etcd.shop.svc".to_owned());
-    let member = Member::tls(&by_address, None, gateway("3.5.16", "/v3")).await;
+    let member = FakeMember::tls(&by_address, None, answers("3.5.16")).await;
     assert!(ask(&live, &peer(&member, files.client(|_| {})), EtcdRequest::Status).await.is_ok());
     assert!(!member.calls().is_empty());
-    let member = Member::tls(&by_name, None, gateway("3.5.16", "/v3")).await;
+    let member = FakeMember::tls(&by_name, None, answers("3.5.16")).await;
     assert!(ask(&live, &peer(&member, files.client(named)), EtcdRequest::Status).await.is_ok());
     let cause = why(&live, &peer(&member, files.client(|_| {})), EtcdRequest::Status).await;
     assert_eq!(cause.code, cause::TLS);
@@ -58,7 +58,7 @@ async fn a_member_is_verified_by_its_ca_and_its_address_or_the_configured_name()
         (other.issue(&["127.0.0.1"]), "is not signed by the configured CA"),
         (ours.issue_old(&["127.0.0.1"]), "has expired"),
     ] {
-        let member = Member::tls(&own, None, gateway("3.5.16", "/v3")).await;
+        let member = FakeMember::tls(&own, None, answers("3.5.16")).await;
         let cause = why(&live, &peer(&member, files.client(|_| {})), EtcdRequest::Status).await;
         assert_eq!(cause.code, cause::TLS);
         assert!(cause.text.contains(says), "{}", cause.text);
@@ -71,8 +71,8 @@ async fn a_member_is_verified_by_its_ca_and_its_address_or_the_configured_name()
 #[tokio::test]
 async fn a_rogue_member_gets_neither_password_nor_request() {
     let (ours, other) = (Authority::new(), Authority::new());
-    let rogue = Member::tls(&other.issue(&["127.0.0.1"]), None, |_| {
-        say(400, r#"{"code":3,"message":"etcdserver: user name is empty"}"#)
+    let rogue = FakeMember::tls(&other.issue(&["127.0.0.1"]), None, |_| {
+        refuse(Code::InvalidArgument, "etcdserver: user name is empty")
     })
     .await;
     let files = Files::new(&ours, None);
@@ -88,14 +88,14 @@ async fn a_rogue_member_gets_neither_password_nor_request() {
 async fn a_member_that_requires_a_client_certificate_gets_the_configured_one() {
     let (ours, other) = (Authority::new(), Authority::new());
     let own = ours.issue(&["127.0.0.1"]);
-    let member = Member::tls(&own, Some(&ours), gateway("3.6.15", "/v3")).await;
+    let member = FakeMember::tls(&own, Some(&ours), answers("3.6.15")).await;
     let live = live();
     let with = |identity: Option<&Issued>| Files::new(&ours, identity);
     let good = with(Some(&ours.issue(&["client"])));
     assert!(ask(&live, &peer(&member, good.client(|_| {})), EtcdRequest::Status).await.is_ok());
     let none = with(None);
     let cause = why(&live, &peer(&member, none.client(|_| {})), EtcdRequest::Status).await;
-    assert_eq!(cause.code, cause::TLS);
+    assert_eq!(cause.code, cause::TLS, "{}", cause.text);
     assert!(cause.text.contains("requires a client certificate"), "{}", cause.text);
     let foreign = with(Some(&other.issue(&["client"])));
     let cause = why(&live, &peer(&member, foreign.client(|_| {})), EtcdRequest::Status).await;
@@ -106,7 +106,7 @@ async fn a_member_that_requires_a_client_certificate_gets_the_configured_one() {
 #[tokio::test]
 async fn missing_or_invalid_credentials_are_reported_without_their_values() {
     let ours = Authority::new();
-    let member = Member::tls(&ours.issue(&["127.0.0.1"]), None, gateway("3.6.15", "/v3")).await;
+    let member = FakeMember::tls(&ours.issue(&["127.0.0.1"]), None, answers("3.6.15")).await;
     let live = live();
     for (name, text, says) in [
         ("ca.crt", "SECRET", "ca.crt contains no PEM certificate"),

@@ -9,9 +9,8 @@ use super::fake::status as refusal;
 use super::*;
 use crate::cause;
 use crate::live::LiveWriter;
+use crate::live::etcd::generated::MoveLeaderRequest;
 use crate::writer::{Lease, Reservation, StoredLease, TransferResult, WriteResult, Writer as _};
-
-const TRANSFER: &str = "POST /v3/maintenance/transfer-leadership";
 
 async fn move_it(live: &Live, peer: &Endpoint) -> TransferResult {
     LiveWriter::new(live)
@@ -21,70 +20,41 @@ async fn move_it(live: &Live, peer: &Endpoint) -> TransferResult {
 
 #[tokio::test]
 async fn a_transfer_is_sent_once_and_its_outcome_is_reported() {
-    let old = r#"{"error":"etcdserver: not leader","message":"etcdserver: not leader","code":9}"#;
-    for (status, body, expected) in [
-        (200, "{}".to_owned(), TransferResult::Transferred),
-        (200, format!("{{{HEADER}}}"), TransferResult::Transferred),
-        (412, old.to_owned(), TransferResult::NotLeader),
-        (400, r#"{"code":9, "message":"etcdserver: not leader"}"#.to_owned(), TransferResult::NotLeader),
-        (
-            412,
-            r#"{"error":"etcdserver: bad leader transferee","code":9}"#.to_owned(),
-            TransferResult::BadTarget,
-        ),
-        (
-            400,
-            r#"{"code":9,"message":"etcdserver: bad leader transferee"}"#.to_owned(),
-            TransferResult::BadTarget,
-        ),
-        (501, r#"{"code":12,"message":"Method Not Allowed"}"#.to_owned(), TransferResult::Unsupported),
-        (404, "Not Found\n".to_owned(), TransferResult::Unsupported),
+    for (answer, expected) in [
+        (say(&MoveLeaderResponse { header: header() }), TransferResult::Transferred),
+        (refuse(Code::FailedPrecondition, "etcdserver: not leader"), TransferResult::NotLeader),
+        (refuse(Code::FailedPrecondition, "etcdserver: bad leader transferee"), TransferResult::BadTarget),
+        (refuse(Code::Unimplemented, "unknown method MoveLeader"), TransferResult::Unsupported),
     ] {
-        let answers = gateway("3.6.15", "/v3");
-        let answer = body.clone();
-        let member = Member::plain(move |heard| match heard.call.as_str() {
-            TRANSFER => say(status, answer.clone()),
-            _ => answers(heard),
-        })
-        .await;
-        let (live, peer) = (live(), peer(&member, ClientOptions::default()));
-        assert_eq!(move_it(&live, &peer).await, expected, "{status} {body}");
+        let member = FakeMember::plain(move |_| answer.clone()).await;
+        assert_eq!(move_it(&live(), &peer(&member, ClientOptions::default())).await, expected);
         let heard = member.heard();
-        let sent: Vec<_> = heard.iter().filter(|heard| heard.call == TRANSFER).collect();
-        assert_eq!(sent.len(), 1);
-        assert_eq!(sent[0].body, r#"{"targetID":"18446744073709551614"}"#);
-        assert!(
-            ask(&live, &peer, EtcdRequest::Status).await.is_ok(),
-            "the member has a gateway nevertheless"
+        let [sent] = heard.as_slice() else { panic!("{heard:?}") };
+        assert_eq!(
+            (sent.call.as_str(), sent.message::<MoveLeaderRequest>().target_id),
+            (TRANSFER, u64::MAX - 1)
         );
     }
 }
 
 #[tokio::test]
 async fn a_transfer_without_answer_is_unknown_and_without_support_is_unsupported() {
-    let late = r#"{"code":4,"message":"etcdserver: request timed out, leader transfer took too long"}"#;
+    let late = "etcdserver: request timed out, leader transfer took too long";
     for (reply, code) in [
-        (say(503, late), cause::NO_QUORUM),
-        (say(200, "<html>"), cause::NOT_ETCD),
+        (refuse(Code::DeadlineExceeded, late), cause::NO_QUORUM),
+        (Say::Http(200, "<html>".to_owned()), cause::NOT_ETCD),
         (Say::Close, cause::UNREACHABLE),
     ] {
-        let answers = gateway("3.6.15", "/v3");
-        let member =
-            Member::plain(move |heard| if heard.call == TRANSFER { reply.clone() } else { answers(heard) })
-                .await;
+        let member = FakeMember::plain(move |_| reply.clone()).await;
         let TransferResult::Unknown(cause) = move_it(&live(), &peer(&member, ClientOptions::default())).await
         else {
             panic!()
         };
         assert_eq!(cause.code, code, "{}", cause.text);
         assert!(cause.text.starts_with("etcd-0 did not transfer leadership: "), "{}", cause.text);
-        assert_eq!(member.calls().iter().filter(|call| *call == TRANSFER).count(), 1);
+        assert_eq!(member.calls(), [TRANSFER]);
     }
-    let member =
-        Member::plain(
-            |heard| if heard.call == TRANSFER { Say::Nothing } else { gateway("3.6.15", "/v3")(heard) },
-        )
-        .await;
+    let member = FakeMember::plain(|_| Say::Nothing).await;
     let live = live();
     let writer = LiveWriter::new(&live);
     let soon = Instant::now() + Duration::from_millis(100);
@@ -94,11 +64,9 @@ async fn a_transfer_without_answer_is_unknown_and_without_support_is_unsupported
         panic!()
     };
     assert!(cause.code == cause::TIMEOUT && cause.text.contains("may still transfer"), "{}", cause.text);
-    // 3.2 lacks this call, and so does a member without a gateway.
-    let old = Member::plain(gateway("3.2.24", "/v3alpha")).await;
+    // 3.2 lacks this call.
+    let old = FakeMember::plain(answers("3.2.24")).await;
     assert_eq!(move_it(&live, &peer(&old, ClientOptions::default())).await, TransferResult::Unsupported);
-    let off = Member::plain(|heard| without_gateway("3.5.16", heard)).await;
-    assert_eq!(move_it(&live, &peer(&off, ClientOptions::default())).await, TransferResult::Unsupported);
     let nowhere = Endpoint { address: "etcd-0.etcd".to_owned(), ..peer(&old, ClientOptions::default()) };
     let TransferResult::Unknown(cause) = move_it(&live, &nowhere).await else { panic!() };
     assert_eq!(cause.code, cause::NO_ADDRESS);

@@ -164,20 +164,12 @@ fn of_cluster(one: &ClusterReport, fixes: &Fixes) -> Vec<Finding> {
         ));
     }
     for note in &one.notes {
-        let (code, why, fix) = if one.is_degraded {
-            (
-                "gateway-off",
-                "users cannot delete the leader, and member lists and terms are unknown",
-                "set etcd's --enable-grpc-gateway=true, or client.port to the port that serves HTTP (--listen-client-http-urls)",
-            )
-        } else {
-            (
-                "alarm",
-                "etcd rejects writes, or its data is in doubt",
-                "etcdctl alarm list; free space (compact, defrag, --quota-backend-bytes), then etcdctl alarm disarm",
-            )
-        };
-        findings.push(finding(code, note.clone(), why, fix.to_owned()));
+        findings.push(finding(
+            "alarm",
+            note.clone(),
+            "etcd rejects writes, or its data is in doubt",
+            "etcdctl alarm list; free space (compact, defrag, --quota-backend-bytes), then etcdctl alarm disarm".to_owned(),
+        ));
     }
     if let Some(why) = &one.lease_error {
         findings.push(lease(Some(one), why, fixes));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use admission::Verdict;
 use k8s_openapi::jiff::Timestamp;
 
-use super::super::super::messages;
+use super::super::super::messages::{self, About};
 use super::*;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/src/reference/etcd-decisions.md");
@@ -84,10 +84,12 @@ impl Any {
         let mut progress = Progress::default();
         change(&mut facts, &mut progress);
         self.decide(&facts, &progress, |input, decision| match decision {
-            Decision::Effect(Effect::Reserve) => "reserve".to_owned(),
-            Decision::Effect(Effect::MoveLeader { .. }) => "transfer".to_owned(),
-            Decision::Outcome(outcome) => {
-                let ruling = messages::member_ruling(input, &outcome);
+            Err(Effect::Reserve) => "reserve".to_owned(),
+            Err(Effect::MoveLeader { .. }) => "transfer".to_owned(),
+            Ok(decision) => {
+                let Input { config, removal, pod, .. } = input;
+                let about = About { config, removal, pod: Some(pod), now: now(), members: Some(input) };
+                let ruling = messages::ruling(&about, &decision);
                 match &ruling.verdict {
                     Verdict::Allow if ruling.warnings.is_empty() => "allow".to_owned(),
                     Verdict::Allow => "allow, warn".to_owned(),

@@ -7,7 +7,7 @@ use super::super::table::{MembershipChange, Note, Problem};
 
 /// The result of a decision about a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in super::super) struct Outcome {
+pub(in super::super) struct Decision {
     pub(in super::super) conclusion: Conclusion,
     pub(in super::super) warnings: Vec<Warning>,
 }
@@ -20,7 +20,7 @@ pub(in super::super) enum Conclusion {
     Unknown(Vec<UnknownCause>),
 }
 
-impl Outcome {
+impl Decision {
     fn new(conclusion: Conclusion) -> Self {
         Self { conclusion, warnings: Vec::new() }
     }
@@ -49,6 +49,11 @@ impl Outcome {
 
     pub(in super::super) fn is_allowed(&self) -> bool {
         matches!(self.conclusion, Conclusion::Allow(_))
+    }
+
+    /// Whether an override allows it, so that other members are reviewed without it.
+    pub(in super::super) fn is_overridden(&self) -> bool {
+        matches!(self.conclusion, Conclusion::Allow(Allowed::Overridden { .. }))
     }
 
     pub(in super::super) fn is_unknown(&self) -> bool {

@@ -1,10 +1,10 @@
-//! Builds the table from the answers of members with a JSON gateway.
+//! Builds the table from the answers of the members.
 
 use std::collections::BTreeSet;
 
 use admission::Cause;
 
-use super::super::facts::{Answers, Facts, MemberView, PodFacts};
+use super::super::facts::{Answers, Facts, PodFacts};
 use super::alarms::{self, Alarms};
 use super::responses::{self, ClusterIdConsensus, Responses, is_voter, votes};
 use super::{MAX_LAG, MemberState, MembershipChange, Problem, Row, TOO_FEW_ANSWERS, Table};
@@ -12,7 +12,7 @@ use cluster::cause;
 use cluster::etcd::{Id, MemberList, Read};
 
 /// The facts and what the answers agree on.
-pub(super) struct Gateway<'f> {
+pub(super) struct TableBuilder<'f> {
     facts: &'f Facts,
     responses: Responses<'f>,
     list: Result<&'f MemberList, Cause>,
@@ -21,7 +21,7 @@ pub(super) struct Gateway<'f> {
     alarms: Alarms,
 }
 
-impl<'f> Gateway<'f> {
+impl<'f> TableBuilder<'f> {
     pub(super) fn new(facts: &'f Facts) -> Self {
         let responses = Responses::of(facts);
         let list = responses.list();
@@ -31,13 +31,8 @@ impl<'f> Gateway<'f> {
 
     fn state(&self, pod: &PodFacts) -> (Option<Id>, MemberState, Option<u64>) {
         let answers = match &pod.view {
-            MemberView::Full(answers) => answers.as_ref(),
-            MemberView::NoResponse(why) => return (None, MemberState::NoResponse(why.clone()), None),
-            // Health and metrics contain neither cluster id nor term, so this member confirms no other and not itself.
-            MemberView::HealthOnly(..) => {
-                let text = format!("{} has no JSON gateway, unlike other members", pod.pod.name);
-                return (None, MemberState::NoResponse(Cause::new(cause::GATEWAY_OFF, text)), None);
-            }
+            Ok(answers) => answers.as_ref(),
+            Err(why) => return (None, MemberState::NoResponse(why.clone()), None),
         };
         let status = &answers.status;
         let id = Some(status.member);
@@ -171,7 +166,6 @@ impl<'f> Gateway<'f> {
             leader: self.leader,
             has_working_quorum: answers().any(|answers| answers.read.is_ok() || answers.by_quorum.is_ok()),
             is_leaderless: answers().next().is_some() && !answers().any(has_leader),
-            is_degraded: false,
             changes: self.changes(),
             notes: self.alarms.notes(name),
             rows,
