@@ -37,7 +37,7 @@ fn quoted(cell: &str) -> impl Iterator<Item = String> {
 #[test]
 fn the_table_of_crates_is_true() {
     let page = fs::read_to_string(Path::new(ROOT).join("ARCHITECTURE.md")).unwrap();
-    let table = page.split("| crate | depends on |\n").nth(1).unwrap();
+    let table = page.split("| crate | depends on | contents |\n").nth(1).unwrap();
     let rows = table.lines().skip(1).take_while(|line| line.starts_with('|'));
     let documented: Crates = rows
         .map(|row| {
