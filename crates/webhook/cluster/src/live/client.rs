@@ -40,6 +40,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A connection whose peer vanished without a FIN (power loss, a firewall that forgot it) closes 20 s after the last byte.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 
+/// Of TCP, as in client-go.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
 /// Credential plugins send requests to a cloud. One that waits for input cannot be used by a server.
 pub(super) const CREDENTIALS_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -144,6 +147,8 @@ fn factory(config: &Config) -> Result<impl Fn() -> SharedClient, Problem> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
+    // For HTTP/1.1, which has no pings.
+    tcp.set_keepalive(Some(KEEPALIVE));
     let https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
     let https = match &config.tls_server_name {
         None => https,

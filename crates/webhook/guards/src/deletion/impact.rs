@@ -154,7 +154,9 @@ impl Survey {
     fn cluster(&self, cluster: &ClusterFacts, summary: &FleetSummary<'_>) -> ClusterImpact {
         let mut in_use = cluster.in_use.clone();
         if !self.config.show_object_names {
-            in_use.iter_mut().for_each(|count| count.names.clear());
+            for count in &mut in_use {
+                count.names.clear();
+            }
         }
         let mut acknowledged = summary.acknowledged.iter();
         let acknowledged = acknowledged.find(|(of, _)| of.member.cluster == cluster.member.cluster);
