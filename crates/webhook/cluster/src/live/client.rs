@@ -49,7 +49,7 @@ pub(super) const CREDENTIALS_TIMEOUT: Duration = Duration::from_secs(30);
 /// The answer to the first request has some hundred bytes.
 const BODY_LIMIT: usize = 64 << 10;
 
-/// Time between two looks at a kubeconfig and its files.
+/// Time between two reads of a kubeconfig and its files.
 const RENEW_INTERVAL: Duration = Duration::from_secs(30);
 
 /// A client that many requests use at once.
@@ -75,7 +75,7 @@ pub(super) struct Connections {
 }
 
 impl SharedClient {
-    /// Uses a client. `is_open` says that its HTTP version does not matter, as in tests.
+    /// Uses a client. With `is_open`, the first request is like any other, as in tests.
     pub(super) fn new(client: Client, is_open: bool) -> Self {
         Self { client, is_open: OnceCell::new_with(is_open.then_some(())) }
     }
@@ -86,7 +86,7 @@ impl SharedClient {
         self.client.send(request).await
     }
 
-    /// Opens the connection by a request that every API server answers by itself. Any answer will do.
+    /// Opens the connection by a request that every API server answers by itself. Any answer is enough.
     async fn open(&self) -> Result<(), kube::Error> {
         let request = Request::get("/version").body(Body::empty()).map_err(kube::Error::HttpError)?;
         let response = self.client.send(request).await?;

@@ -6,7 +6,8 @@ use admission::{Cause, Verdict};
 use serde::Serialize;
 
 use super::acknowledge::Acknowledgement;
-use super::decide::{self, Case};
+use super::case::Case;
+use super::decide;
 use super::facts::{Facts, FactsReader, Progress, half};
 use super::findings::{ClusterFacts, ObjectCount, UsageState};
 use super::messages;

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use admission::text::one_line;
 use admission::{Cause, Denial, DenialCause, Ruling};
 
+use super::case::Case;
 use super::config::Config;
-use super::decide::Case;
 use super::findings::{ClusterFacts, ObjectCount, Reason, UsageState};
 use super::karmada::KarmadaPart;
 use super::summary::FleetSummary;

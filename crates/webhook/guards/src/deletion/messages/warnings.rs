@@ -2,8 +2,8 @@
 
 use admission::{OVERRIDE, Ruling};
 
+use super::super::case::Case;
 use super::super::config::Config;
-use super::super::decide::Case;
 use super::super::findings::{ClusterFacts, UsageState};
 use super::super::summary::FleetSummary;
 use super::super::target::Target;
