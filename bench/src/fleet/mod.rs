@@ -25,10 +25,12 @@ pub(crate) use simulator::{acceptor, kubeconfig};
 
 /// Delay of every answer: a round trip.
 pub(crate) const DELAY: Duration = Duration::from_millis(20);
-/// Limit of the time in addition to round trips, and after a deadline.
+/// Limit of the time after a deadline.
 const OVERHEAD: Duration = Duration::from_millis(100);
+/// Limit for up to 500 members.
+const SMALL_LIMIT: Duration = Duration::from_millis(400);
 /// Limit for 5,000 members.
-const LARGE_LIMIT: Duration = Duration::from_millis(700);
+const LARGE_LIMIT: Duration = Duration::from_secs(3);
 /// Limit of connections to the API server.
 const CONNECTIONS: usize = 64;
 /// Limit of peak resident memory with 5,000 members.
@@ -128,7 +130,7 @@ pub(crate) fn measure(folder: &Folder, report: &mut Report) -> Result<()> {
 fn sized(folder: &Folder, report: &mut Report, shape: Shape, figures: Figures) -> Result<()> {
     let Shape { members, have, .. } = shape;
     let is_large = members > 500;
-    let within = if is_large { LARGE_LIMIT } else { 2 * DELAY + OVERHEAD };
+    let within = if is_large { LARGE_LIMIT } else { SMALL_LIMIT };
     let name = format!("{members} member clusters, {have} have it, {} requests", figures.requests);
     let row = Row::seconds(&name, figures.times).limit(Limit::AtMost(within.as_secs_f64()));
     report.row(if is_large { row } else { row.against(SEQUENTIAL, sequential(folder, shape)?) });
