@@ -40,13 +40,16 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A connection whose peer vanished without a FIN (power loss, a firewall that forgot it) closes 20 s after the last byte.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 
+/// Of TCP, as in client-go.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
 /// Credential plugins send requests to a cloud. One that waits for input cannot be used by a server.
 pub(super) const CREDENTIALS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The answer to the first request has some hundred bytes.
 const BODY_LIMIT: usize = 64 << 10;
 
-/// Time between two looks at a kubeconfig and its files.
+/// Time between two reads of a kubeconfig and its files.
 const RENEW_INTERVAL: Duration = Duration::from_secs(30);
 
 /// A client that many requests use at once.
@@ -72,7 +75,7 @@ pub(super) struct Connections {
 }
 
 impl SharedClient {
-    /// Uses a client. `is_open` says that its HTTP version does not matter, as in tests.
+    /// Uses a client. With `is_open`, the first request is like any other, as in tests.
     pub(super) fn new(client: Client, is_open: bool) -> Self {
         Self { client, is_open: OnceCell::new_with(is_open.then_some(())) }
     }
@@ -83,7 +86,7 @@ impl SharedClient {
         self.client.send(request).await
     }
 
-    /// Opens the connection by a request that every API server answers by itself. Any answer will do.
+    /// Opens the connection by a request that every API server answers by itself. Any answer is enough.
     async fn open(&self) -> Result<(), kube::Error> {
         let request = Request::get("/version").body(Body::empty()).map_err(kube::Error::HttpError)?;
         let response = self.client.send(request).await?;
@@ -144,6 +147,8 @@ fn factory(config: &Config) -> Result<impl Fn() -> SharedClient, Problem> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
+    // For HTTP/1.1, which has no pings.
+    tcp.set_keepalive(Some(KEEPALIVE));
     let https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
     let https = match &config.tls_server_name {
         None => https,

@@ -137,11 +137,8 @@ impl Live {
     }
 
     fn cached(&self, address: Address<'_>) -> Option<Arc<Metadata>> {
-        if *address.resource != Resource::NAMESPACES {
-            None
-        } else {
-            self.namespaces.get()?.get(address.name)
-        }
+        let namespaces = self.namespaces.get().filter(|_| *address.resource == Resource::NAMESPACES);
+        namespaces?.get(address.name)
     }
 
     async fn request(&self, address: Address<'_>, now: Instant, limit: Instant) -> MetadataResult {

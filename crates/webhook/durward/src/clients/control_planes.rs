@@ -193,7 +193,7 @@ impl ControlPlanes {
     /// Returns the state of each watched resource.
     pub(crate) fn readiness(&self) -> Vec<Readiness> {
         let others = self.lock().iter().map(|other| Arc::clone(&other.live)).collect::<Vec<_>>();
-        let live = self.live.iter().chain(&others).flat_map(|live| live.readiness());
+        let live = self.live.iter().chain(&others).filter_map(|live| live.readiness());
         self.readiness.iter().cloned().chain(live).collect()
     }
 

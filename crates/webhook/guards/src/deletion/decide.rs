@@ -4,56 +4,18 @@
 //! rules with the facts. A deletion is allowed only if every cluster of the fleet is in the facts. A cluster with unknown findings
 //! makes the ruling Unknown unless it is acknowledged.
 
-use std::time::SystemTime;
-
 use admission::{Cause, Request, Ruling, Verdict};
 
+use super::case::Case;
 use super::config::Config;
 use super::facts::Facts;
 use super::findings::{ClusterFacts, UsageState};
-use super::karmada::KarmadaPart;
 use super::messages;
 use super::summary::FleetSummary;
 use super::target::{DeletionKind, Target, TargetField};
 use crate::exempt;
 use crate::memory::charge_parsed;
 use crate::overrides::Override;
-
-/// What is decided, and what is known of it before the facts are read.
-#[derive(Debug, Clone)]
-pub(super) struct Case<'c> {
-    /// The configuration of the guard.
-    pub(super) config: &'c Config,
-    /// The object to delete.
-    pub(super) target: &'c Target,
-    /// The time of the decision.
-    pub(super) now: SystemTime,
-    /// The part of Karmada that the object is.
-    pub(super) part: Option<KarmadaPart<'c>>,
-    /// The override in its annotations.
-    pub(super) current_override: Override,
-    /// Whether the guard protects the object.
-    pub(super) is_selected: bool,
-}
-
-impl<'c> Case<'c> {
-    /// Judges the object of a review.
-    pub(super) fn new(config: &'c Config, target: &'c Target, now: SystemTime) -> Self {
-        let part = KarmadaPart::of(config, target);
-        let current_override = target.find_override(config.overrides, now);
-        Self { config, target, now, part, current_override, is_selected: config.selects(&target.labels) }
-    }
-
-    /// Whether it is a CRD whose objects Durward isn't configured to read.
-    fn is_unreadable(&self) -> bool {
-        self.target.kind == DeletionKind::Crd && !self.config.api_groups.cover(self.target.group())
-    }
-
-    /// Whether clusters are read. Otherwise, only the list of the fleet decides, about a part of Karmada.
-    pub(super) fn reads_clusters(&self) -> bool {
-        self.is_selected && !self.is_unreadable()
-    }
-}
 
 /// Decides by the request alone, or returns the object to delete.
 pub(super) fn open(config: &Config, request: &Request<'_>) -> Result<Target, Box<Ruling>> {

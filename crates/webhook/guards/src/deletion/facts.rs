@@ -13,8 +13,8 @@ use futures_util::stream::{self, StreamExt as _};
 use tokio::time::{Instant, sleep};
 
 use super::acknowledge;
+use super::case::Case;
 use super::config::Config;
-use super::decide::Case;
 use super::findings::ClusterFacts;
 use super::karmada::EXECUTION_PREFIX;
 use super::target::Target;

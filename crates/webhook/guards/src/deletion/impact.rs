@@ -6,7 +6,8 @@ use admission::{Cause, Verdict};
 use serde::Serialize;
 
 use super::acknowledge::Acknowledgement;
-use super::decide::{self, Case};
+use super::case::Case;
+use super::decide;
 use super::facts::{Facts, FactsReader, Progress, half};
 use super::findings::{ClusterFacts, ObjectCount, UsageState};
 use super::messages;
@@ -154,7 +155,9 @@ impl Survey {
     fn cluster(&self, cluster: &ClusterFacts, summary: &FleetSummary<'_>) -> ClusterImpact {
         let mut in_use = cluster.in_use.clone();
         if !self.config.show_object_names {
-            in_use.iter_mut().for_each(|count| count.names.clear());
+            for count in &mut in_use {
+                count.names.clear();
+            }
         }
         let mut acknowledged = summary.acknowledged.iter();
         let acknowledged = acknowledged.find(|(of, _)| of.member.cluster == cluster.member.cluster);

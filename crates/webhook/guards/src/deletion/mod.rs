@@ -15,7 +15,7 @@
 //! | file | purpose |
 //! |---|---|
 //! | `review` | runs the steps of a review |
-//! | `target` | reads which namespace or CRD is deleted |
+//! | `target`, `case` | read which namespace or CRD is deleted, and judge its name, labels and override |
 //! | `decide`, `karmada` | decide, and protect what Karmada needs. Pure |
 //! | `facts`, `reader` | read the fleet, and one cluster |
 //! | `queries` | the Lists of a namespace, and the rule by which an object counts |
@@ -25,6 +25,7 @@
 //! | `config`, `rules`, `policies` | configuration, webhook entry, permissions and native policies |
 
 mod acknowledge;
+mod case;
 mod config;
 mod decide;
 mod facts;

@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use admission::{BoxFuture, Fields, Guard, Request, Ruling, SettlePolicy};
 
+use super::case::Case;
 use super::config::Config;
-use super::decide::{self, Case};
+use super::decide;
 use super::facts::FactsReader;
 use super::messages;
 use super::target::{Target, TargetField};

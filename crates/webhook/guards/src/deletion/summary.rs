@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use admission::Cause;
 
 use super::acknowledge::{self, Acknowledgement};
-use super::decide::Case;
+use super::case::Case;
 use super::facts::Facts;
 use super::findings::{ClusterFacts, UsageState};
 use super::karmada::KarmadaPart;

@@ -11,7 +11,7 @@ use serde_json::json;
 use serde_json::value::to_raw_value;
 use tokio::time::timeout_at;
 
-use super::decide::Case;
+use super::case::Case;
 use super::facts::FactsReader;
 use super::fixture::{config, member, now, review};
 use super::*;

@@ -378,17 +378,22 @@ fn names_what_is_wrong_with_the_override_of_such_a_crd() {
 /// Decides by the request, and then by the metadata of an object that is stored as the request contains it.
 ///
 /// Without a ruling, returns whether clusters are read.
-fn opened(yaml: &str, resource: &str, name: &str, change: impl FnOnce(&mut Value)) -> Result<bool, Ruling> {
+fn opened(
+    yaml: &str,
+    resource: &str,
+    name: &str,
+    change: impl FnOnce(&mut Value),
+) -> Result<bool, Box<Ruling>> {
     with_delete(resource, name, change, |request| {
         let config = config(yaml);
-        let target = open(&config, request).map_err(|ruling| *ruling)?;
+        let target = open(&config, request)?;
         let case = Case::new(&config, &target, now());
-        by_metadata(&case).map_or(Ok(case.reads_clusters()), Err)
+        by_metadata(&case).map_or(Ok(case.reads_clusters()), |ruling| Err(Box::new(ruling)))
     })
 }
 
 fn ruled(yaml: &str, change: impl FnOnce(&mut Value)) -> Option<Ruling> {
-    opened(yaml, "namespaces", "shop", change).err()
+    opened(yaml, "namespaces", "shop", change).err().map(|ruling| *ruling)
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 use super::super::acknowledge::{self, covers};
+use super::super::case::Case;
 use super::super::config::Config;
-use super::super::decide::Case;
 use super::super::findings::ClusterFacts;
 use super::super::summary::FleetSummary;
 use super::super::target::{DeletionKind, Target};

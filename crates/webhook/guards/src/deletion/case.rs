@@ -1,0 +1,44 @@
+//! A case: the object to delete, and what is known of it before the facts are read.
+
+use std::time::SystemTime;
+
+use super::config::Config;
+use super::karmada::KarmadaPart;
+use super::target::{DeletionKind, Target};
+use crate::overrides::Override;
+
+/// What is decided, and what is known of it before the facts are read.
+#[derive(Debug, Clone)]
+pub(super) struct Case<'c> {
+    /// The configuration of the guard.
+    pub(super) config: &'c Config,
+    /// The object to delete.
+    pub(super) target: &'c Target,
+    /// The time of the decision.
+    pub(super) now: SystemTime,
+    /// The part of Karmada that the object is.
+    pub(super) part: Option<KarmadaPart<'c>>,
+    /// The override in its annotations.
+    pub(super) current_override: Override,
+    /// Whether the guard protects the object.
+    pub(super) is_selected: bool,
+}
+
+impl<'c> Case<'c> {
+    /// Judges the object of a review.
+    pub(super) fn new(config: &'c Config, target: &'c Target, now: SystemTime) -> Self {
+        let part = KarmadaPart::of(config, target);
+        let current_override = target.find_override(config.overrides, now);
+        Self { config, target, now, part, current_override, is_selected: config.selects(&target.labels) }
+    }
+
+    /// Whether it is a CRD whose objects Durward isn't configured to read.
+    pub(super) fn is_unreadable(&self) -> bool {
+        self.target.kind == DeletionKind::Crd && !self.config.api_groups.cover(self.target.group())
+    }
+
+    /// Whether clusters are read. Otherwise, only the list of the fleet decides, about a part of Karmada.
+    pub(super) fn reads_clusters(&self) -> bool {
+        self.is_selected && !self.is_unreadable()
+    }
+}
