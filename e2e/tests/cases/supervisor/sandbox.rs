@@ -1,6 +1,6 @@
 //! The sandbox of a node: two are isolated from each other, and the one of a victim is used like that of a node. It has a bridge
-//! with an address, a mount, a FUSE file system and changed settings. Members of its cgroup fork faster than a
-//! list of them could be read.
+//! with an address, a mount, a FUSE file system and changed settings. Members of its cgroup fork faster than a list of them could
+//! be read.
 
 use std::sync::Arc;
 
