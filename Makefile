@@ -73,7 +73,7 @@ fuzz: ## All fuzz targets, FUZZ_SECONDS each; TARGET=name runs one (also needs n
 
 mutate: ## Change the code of decisions in small ways (.cargo/mutants.toml); a test must fail for each. FILE=path takes one file
 	@cargo mutants --version 2>/dev/null | grep -q ' $(CARGO_MUTANTS)$$' || { echo "make: installing cargo-mutants $(CARGO_MUTANTS) (about two minutes, once)"; CARGO_PROFILE_DEV_DEBUG=0 cargo install cargo-mutants --debug --locked --version $(CARGO_MUTANTS); }
-	cargo mutants --in-place $(FILE:%=--file %)
+	cargo mutants --workspace --in-place $(if $(FILE),--no-config --file $(FILE))
 
 lint: lint-language cargo-deny ## Formatting, clippy, rustdoc, language, links between pages, dependency rules, workflows
 	cargo fmt --all --check

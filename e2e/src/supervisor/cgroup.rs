@@ -75,8 +75,6 @@ pub(super) fn remove(name: &str) {
     let groups = || hierarchies().into_iter().flat_map(|hierarchy| tree(&hierarchy.root.join(name)));
     while let Some(left) = groups().next() {
         for group in groups().collect::<Vec<_>>().iter().rev() {
-            // In version 1, SIGKILL does not end a frozen process.
-            let _ = write(&group.join("freezer.state"), "THAWED");
             let processes = read_to_string(group.join("cgroup.procs")).unwrap_or_default();
             // A process of another pid namespace has the number 0.
             for process in processes.lines().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {

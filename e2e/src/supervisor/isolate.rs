@@ -11,7 +11,6 @@
 use std::io::Read as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, wait};
@@ -28,9 +27,6 @@ const RUN: &str = "DURWARD_E2E_RUN";
 
 const FIRST: &str = "first";
 const TESTS: &str = "tests";
-
-/// A killed process ends when the kernel has released what it holds.
-const ENDED_WITHIN: Duration = Duration::from_secs(60);
 
 /// Runs this program again in namespaces of its own and returns its exit code. Returns none in the process that is to do
 /// the work.
@@ -114,12 +110,6 @@ fn first() -> Result<u8> {
         }
     };
     kill_all();
-    let began = Instant::now();
-    // Orphans are children of this process. One can be cloned while the others are killed.
-    while wait(WaitOptions::NOHANG).is_ok() && began.elapsed() < ENDED_WITHIN {
-        kill_all();
-        std::thread::sleep(Duration::from_millis(2));
-    }
     run.clean();
     Ok(code(exit))
 }

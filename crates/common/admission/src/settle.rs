@@ -254,6 +254,17 @@ mod tests {
     }
 
     #[test]
+    fn reads_the_reasons_from_the_annotations() {
+        for key in [SKIPPED, UNREVIEWED, OVERRIDE] {
+            let settled =
+                settled("ann", Ruling::allow().audit(key, "a reason"), &SettlePolicy::deny_unknown());
+            let of = |wanted| (wanted == key).then_some("a reason");
+            assert_eq!((settled.skipped(), settled.unreviewed()), (of(SKIPPED), of(UNREVIEWED)));
+            assert_eq!(settled.is_overridden(), key == OVERRIDE);
+        }
+    }
+
+    #[test]
     fn recognizes_controllers_of_the_control_plane_and_configured_ones() {
         let settle_policy = SettlePolicy {
             more_controllers: vec![Glob::new("system:serviceaccount:argocd:*")],

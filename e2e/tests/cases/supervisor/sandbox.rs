@@ -1,6 +1,6 @@
 //! The sandbox of a node: two are isolated from each other, and the one of a victim is used like that of a node. It has a bridge
-//! with an address, a mount, a FUSE file system, changed settings and a frozen process. Members of its cgroup fork faster than a
-//! list of them could be read.
+//! with an address, a mount, a FUSE file system and changed settings. Members of its cgroup fork faster than a list of them could
+//! be read.
 
 use std::sync::Arc;
 
@@ -101,16 +101,10 @@ pub(super) fn live(supervisor: &Arc<Supervisor>) -> Result<Sandbox> {
 }
 
 /// Starts members of the cgroup: a process that stays, and a chain of processes in which each starts the next and ends, a
-/// hundred in a second. With a version 1 freezer, it also starts a frozen process. They have left their session.
+/// hundred in a second. They have left their session.
 fn join_the_cgroup(supervisor: &Arc<Supervisor>, sandbox: &Sandbox) -> Result<Process> {
     let joins = format!(
-        "freezer=/sys/fs/cgroup/freezer{0}/frozen
-         if [ -e /sys/fs/cgroup/freezer{0}/freezer.state ]; then
-           mkdir $freezer
-           setsid sh -c 'sleep 600; :' frozen & echo $! >$freezer/cgroup.procs
-           echo FROZEN >$freezer/freezer.state
-         fi
-         for group in /sys/fs/cgroup{0} /sys/fs/cgroup/*{0}; do
+        "for group in /sys/fs/cgroup{0} /sys/fs/cgroup/*{0}; do
            if [ -d $group ]; then echo $$ >$group/cgroup.procs; mkdir -p $group/kubepods/one; fi
          done
          echo joined
