@@ -76,14 +76,14 @@ pub struct Options {
 }
 
 /// Loads policies and facts. `built_in` are the kinds without those of CRDs.
-pub fn load(objects: &[Object], built_in: Kinds, options: Options) -> Loaded {
+pub fn load(objects: &[Object], built_in: Kinds, options: &Options) -> Loaded {
     let mut problems = Vec::new();
     let mut notes = BTreeSet::new();
     let (kinds, old_kinds) = kinds(objects, built_in, &mut problems, &mut notes);
     let policies: Vec<&Object> =
         objects.iter().filter(|object| object.group() == ADMISSION && object.used != Use::Old).collect();
     let mut found = Found::default();
-    let builder = found.read(&policies, &options, &kinds, &mut problems, &mut notes);
+    let builder = found.read(&policies, options, &kinds, &mut problems, &mut notes);
     let set = match builder.finish() {
         Ok(set) => Some(set),
         Err(errors) => {

@@ -110,7 +110,7 @@ fn read(paths: &[PathBuf]) -> Result<Read, Vec<Problem>> {
         unbound: Unbound::Skip,
         field_validation: FieldValidation::Strict,
     };
-    let mut loaded = load(&objects.all, Kinds::new(), options);
+    let mut loaded = load(&objects.all, Kinds::new(), &options);
     problems.append(&mut loaded.problems);
     let mut facts = Facts { params_are_complete: true, ..Facts::default() };
     let Some(set) = loaded.set.take().filter(|_| problems.is_empty()) else {
