@@ -14,22 +14,10 @@ use policy::vap::model::ParamKind;
 
 use crate::LoadProblem;
 use crate::expression;
-use crate::facts::{self, Sources, Store, group_version};
+use crate::facts::{self, FieldValidation, Sources, Store, group_version};
 use crate::files::Use;
 use crate::kind::{is_crd, unknown_kind, unserved, unserved_kind};
 use crate::objects::{ADMISSION, Object};
-
-/// Treatment of fields that a kind does not have, as in requests to the API server. `kubectl` asks for `strict`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum FieldValidation {
-    /// Deny the object
-    #[default]
-    Strict,
-    /// Warn
-    Warn,
-    /// Drop them
-    Ignore,
-}
 
 /// Treatment of policies without a binding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]

@@ -15,8 +15,9 @@ use policy::set::PolicySet;
 use policy::vap::model::Binding;
 use sha2::{Digest as _, Sha256};
 
+use crate::facts::FieldValidation;
 use crate::files::{self, File, Use};
-use crate::load::{FieldValidation, Loaded, Options, Unbound, load};
+use crate::load::{Loaded, Options, Unbound, load};
 use crate::objects::{self, ADMISSION, Object};
 use crate::{DEFAULT_MINOR, LoadProblem};
 
