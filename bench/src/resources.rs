@@ -155,7 +155,7 @@ fn evaluate() -> Result<Duration> {
                 ..Request::default()
             };
             let evaluation = set.evaluate(&request, &facts, &arena, &|| true);
-            if evaluation.decisions.is_denied() || evaluation.decisions.evaluated.is_empty() {
+            if !evaluation.decisions.denials.is_empty() || evaluation.decisions.evaluated.is_empty() {
                 return Err(format!("the policy has another verdict: {evaluation:?}").into());
             }
         }
