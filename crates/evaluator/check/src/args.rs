@@ -6,7 +6,8 @@ use std::str::FromStr;
 use admission::Glob;
 use clap::ValueEnum;
 use manifests::DEFAULT_MINOR;
-use manifests::load::{FieldValidation, Unbound};
+use manifests::facts::FieldValidation;
+use manifests::load::Unbound;
 use policy::release::{NEWEST, OLDEST};
 
 /// `check`

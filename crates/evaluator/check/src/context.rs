@@ -8,8 +8,7 @@ use policy::kinds::Kinds;
 use policy::set::PolicySet;
 use policy::value::MAX_BYTES;
 
-use manifests::facts::Store;
-use manifests::load::FieldValidation;
+use manifests::facts::{FieldValidation, Store};
 use manifests::objects::Object;
 
 use crate::grants::Grants;

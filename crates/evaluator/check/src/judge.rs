@@ -13,8 +13,8 @@ use policy::value::{Arena, Value, write_json_up_to};
 use policy::vap::decision::{Denial, Failure, Warning};
 
 use manifests::decode::{decode, with_name_label};
+use manifests::facts::FieldValidation;
 use manifests::kind::is_crd;
-use manifests::load::FieldValidation;
 use manifests::objects::Object;
 
 use crate::built_in;

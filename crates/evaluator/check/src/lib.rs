@@ -82,7 +82,7 @@ fn check(args: &Args) -> Result<Report, Stop> {
         field_validation: args.field_validation,
     };
     let built_in = openapi::kinds(&args.openapi, args.kube_version.0)?;
-    let loaded = load::load(&objects.all, built_in, options);
+    let loaded = load::load(&objects.all, built_in, &options);
     problems.extend(loaded.problems.iter().cloned());
     let mut unpaired = Vec::new();
     let (old_kinds, kinds) = (&loaded.old_kinds, &loaded.kinds);

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use clap::ValueEnum;
 use policy::crd::object::from_storage;
 use policy::facts::{Facts, Lookup, ParamQuery};
 use policy::field::{FieldError, Path};
@@ -13,9 +14,20 @@ use policy::vap::model::ParamKind;
 use crate::LoadProblem;
 use crate::decode::{NAME_LABEL, as_stored, with_name_label};
 use crate::files::Use;
-use crate::load::FieldValidation;
 use crate::objects::Object;
 use crate::parallel;
+
+/// Treatment of fields that a kind does not have, as in requests to the API server. `kubectl` asks for `strict`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum FieldValidation {
+    /// Deny the object
+    #[default]
+    Strict,
+    /// Warn
+    Warn,
+    /// Drop them
+    Ignore,
+}
 
 /// The facts of a run.
 #[derive(Debug, Clone, Default)]

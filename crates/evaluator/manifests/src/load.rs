@@ -14,22 +14,10 @@ use policy::vap::model::ParamKind;
 
 use crate::LoadProblem;
 use crate::expression;
-use crate::facts::{self, Sources, Store, group_version};
+use crate::facts::{self, FieldValidation, Sources, Store, group_version};
 use crate::files::Use;
 use crate::kind::{is_crd, unknown_kind, unserved, unserved_kind};
 use crate::objects::{ADMISSION, Object};
-
-/// Treatment of fields that a kind does not have, as in requests to the API server. `kubectl` asks for `strict`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum FieldValidation {
-    /// Deny the object
-    #[default]
-    Strict,
-    /// Warn
-    Warn,
-    /// Drop them
-    Ignore,
-}
 
 /// Treatment of policies without a binding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -76,14 +64,14 @@ pub struct Options {
 }
 
 /// Loads policies and facts. `built_in` are the kinds without those of CRDs.
-pub fn load(objects: &[Object], built_in: Kinds, options: Options) -> Loaded {
+pub fn load(objects: &[Object], built_in: Kinds, options: &Options) -> Loaded {
     let mut problems = Vec::new();
     let mut notes = BTreeSet::new();
     let (kinds, old_kinds) = kinds(objects, built_in, &mut problems, &mut notes);
     let policies: Vec<&Object> =
         objects.iter().filter(|object| object.group() == ADMISSION && object.used != Use::Old).collect();
     let mut found = Found::default();
-    let builder = found.read(&policies, &options, &kinds, &mut problems, &mut notes);
+    let builder = found.read(&policies, options, &kinds, &mut problems, &mut notes);
     let set = match builder.finish() {
         Ok(set) => Some(set),
         Err(errors) => {

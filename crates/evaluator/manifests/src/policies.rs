@@ -15,8 +15,9 @@ use policy::set::PolicySet;
 use policy::vap::model::Binding;
 use sha2::{Digest as _, Sha256};
 
+use crate::facts::FieldValidation;
 use crate::files::{self, File, Use};
-use crate::load::{FieldValidation, Loaded, Options, Unbound, load};
+use crate::load::{Loaded, Options, Unbound, load};
 use crate::objects::{self, ADMISSION, Object};
 use crate::{DEFAULT_MINOR, LoadProblem};
 
@@ -110,7 +111,7 @@ fn read(paths: &[PathBuf]) -> Result<Read, Vec<Problem>> {
         unbound: Unbound::Skip,
         field_validation: FieldValidation::Strict,
     };
-    let mut loaded = load(&objects.all, Kinds::new(), options);
+    let mut loaded = load(&objects.all, Kinds::new(), &options);
     problems.append(&mut loaded.problems);
     let mut facts = Facts { params_are_complete: true, ..Facts::default() };
     let Some(set) = loaded.set.take().filter(|_| problems.is_empty()) else {

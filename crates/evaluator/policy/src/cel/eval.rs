@@ -11,7 +11,7 @@ use super::cost::Cost;
 use super::library::Singleton;
 use super::node::{CallNode, Dispatch, Fold, Node};
 use super::outcome::{
-    Answers, Cancel, Context, Decision, Fault, INTERNAL, LIMIT, Limit, Outcome, Query, Unknown,
+    Answers, Cancel, Context, Decision, Fault, INTERNAL, LIMIT, Limit, Outcome, Query, Unknown, comparisons,
     no_such_overload,
 };
 use super::select;
@@ -66,7 +66,7 @@ pub(crate) fn evaluate<'a>(
     if !matches!(outcome, Err(Fault::Cancelled(_))) {
         let context = &evaluator.shared.context;
         if context.has_wrong_values() {
-            outcome = context.comparisons().and(Err(LIMIT));
+            outcome = comparisons().and(Err(LIMIT));
         }
     }
     work::end(outer);
@@ -158,7 +158,7 @@ impl<'a> Evaluator<'a, '_> {
         self.cost = self.cost.saturating_add(cost);
         let is_wrong = self.shared.context.has_wrong_values();
         if is_wrong {
-            self.shared.context.comparisons()?;
+            comparisons()?;
         }
         if self.cost > self.limit {
             return Err(Fault::Cancelled(Cancel::Cost));

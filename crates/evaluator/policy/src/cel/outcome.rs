@@ -73,6 +73,11 @@ pub(crate) const LIMIT: Fault<'static> = Fault::Cancelled(Cancel::Limit(Limit::M
 /// The fault of an expression for which the API server fails within itself.
 pub(crate) const INTERNAL: Fault<'static> = Fault::Cancelled(Cancel::Internal);
 
+/// Returns the fault of a comparison that failed within the API server. Its result here is wrong.
+pub(crate) fn comparisons<'a>() -> Result<(), Fault<'a>> {
+    if work::has_failed() { Err(INTERNAL) } else { Ok(()) }
+}
+
 /// The value of an expression, or why it has none.
 pub(crate) type Outcome<'a> = Result<Value<'a>, Fault<'a>>;
 
@@ -127,11 +132,6 @@ impl<'a> Context<'a> {
             _ if typed::is_incomparable(left, right) => Err(no_such_overload()),
             result => Ok(result.is_equal()),
         }
-    }
-
-    /// Returns the fault of a comparison that failed within the API server. Its result here is wrong.
-    pub(crate) fn comparisons(&self) -> Result<(), Fault<'a>> {
-        if work::has_failed() { Err(INTERNAL) } else { Ok(()) }
     }
 
     /// Returns whether values can be wrong because of a limit or a failed comparison.

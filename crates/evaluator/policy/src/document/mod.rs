@@ -1,8 +1,11 @@
 //! Documents: YAML or JSON text to trees with positions, in one pass, and from these to values.
 //!
 //! The text is read as `kubectl` reads it, with `sigs.k8s.io/yaml` and go-yaml 2: `yes` and `on` are booleans, `0644` is octal, and
-//! timestamps are texts. Texts that YAML readers read differently are refused with their place: duplicate keys, tags, numbers such as
-//! `08`, `1_000` and `.inf`, and a merge key after a key that it has too.
+//! timestamps are texts. Texts that YAML readers read differently are refused with their place:
+//!
+//! - duplicate keys, and a merge key after a key that it has too
+//! - tags
+//! - numbers such as `08`, `1_000` and `.inf`
 
 mod json;
 mod list;

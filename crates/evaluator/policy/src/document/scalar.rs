@@ -80,7 +80,7 @@ fn is_decimal(text: &str) -> bool {
     let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
     let exponent = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let has_digits = !(whole.is_empty() && fraction.is_empty()) && !exponent.is_empty();
+    let has_digits = !(exponent.is_empty() || whole.is_empty() && fraction.is_empty());
     has_digits && [whole, fraction, exponent].into_iter().all(is_digits)
 }
 

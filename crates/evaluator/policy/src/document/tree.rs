@@ -191,8 +191,11 @@ fn charge(left: &mut usize, bytes: usize, place: Place) -> Built {
 fn check_keys(entries: &[Entry]) -> Built {
     let mut sorted: Vec<&Entry> = entries.iter().collect();
     sorted.sort_by(|left, right| left.key.cmp(&right.key));
-    let pairs = sorted.array_windows().filter(|[first, second]| first.key == second.key);
-    let Some([first, second]) = pairs.min_by_key(|[_, second]| Place::from(second.mark)) else {
+    let pairs = sorted.windows(2).filter_map(|pair| match pair {
+        [first, second] if first.key == second.key => Some((first, second)),
+        _ => None,
+    });
+    let Some((first, second)) = pairs.min_by_key(|(_, second)| Place::from(second.mark)) else {
         return Ok(());
     };
     let (first, place) = (Place::from(first.mark), Place::from(second.mark));

@@ -41,7 +41,7 @@ pub(crate) fn add<'a>(
             let is_second = left.list_len() == Some(0) && matches!(right, Value::Typed(..));
             is_second.then(|| Ok(Value::List(arena.slice(&right.elements().collect::<Vec<_>>()))))
         }
-        _ => Some(add_raw(arena, left, right, shape)?.ok_or(Failure::Internal)),
+        _ => Some(add_raw(arena, left, right, shape)?),
     }
 }
 
@@ -65,13 +65,13 @@ fn add_converted<'a>(arena: &'a Arena, left: &Value<'a>, right: &Value<'a>) -> R
     Ok(Value::Typed(arena.store(Value::List(arena.slice(&sum))), &SHAPE))
 }
 
-/// Adds a list to one whose elements are kept as values of Go. The inner result is absent if the API server fails within itself.
+/// Adds a list to one whose elements are kept as values of Go.
 fn add_raw<'a>(
     arena: &'a Arena,
     left: &Value<'a>,
     right: &Value<'a>,
     shape: &'a Shape,
-) -> Option<Option<Value<'a>>> {
+) -> Option<Result<Value<'a>, Failure>> {
     let Kind::List { order, items, sums } = &shape.kind else { return None };
     let is_atomic = matches!(order, Order::Atomic);
     if is_atomic && left.list_len() != Some(0) && right.elements().all(|element| stays(&element, items)) {
@@ -81,12 +81,17 @@ fn add_raw<'a>(
     collect(left, arena, &mut sum);
     let mut positions = BTreeMap::new();
     for (position, element) in sum.iter().enumerate() {
-        let Some(key) = key(element, (order, *sums)) else { return Some(None) };
-        positions.extend(key.map(|key| (key, position)));
+        match key(element, (order, *sums)) {
+            Ok(key) => positions.extend(key.map(|key| (key, position))),
+            Err(failure) => return Some(Err(failure)),
+        }
     }
     for element in right.elements() {
         let element = native(arena, &element);
-        let Some(key) = key(&element, (order, *sums)) else { return Some(None) };
+        let key = match key(&element, (order, *sums)) {
+            Ok(key) => key,
+            Err(failure) => return Some(Err(failure)),
+        };
         let known = key.as_ref().and_then(|key| positions.get(key)).copied();
         if let Some(place) = known.and_then(|position| sum.get_mut(position)) {
             *place = element;
@@ -95,7 +100,7 @@ fn add_raw<'a>(
             sum.push(element);
         }
     }
-    Some(Some(Value::Typed(arena.store(Value::List(arena.slice(&sum))), shape)))
+    Some(Ok(Value::Typed(arena.store(Value::List(arena.slice(&sum))), shape)))
 }
 
 /// The shape of a list of a document, or of a sum that starts with one.
@@ -153,15 +158,16 @@ fn native<'a>(arena: &'a Arena, element: &Value<'a>) -> Value<'a> {
     }
 }
 
-/// The key of an element in a sum of this order, if it has one. The outer result is absent if Go can't hash the element.
-fn key<'a>(element: &Value<'a>, (order, sums): (&Order, Sums)) -> Option<Option<Key<'a>>> {
+/// The key of an element in a sum of this order, if it has one. The API server fails within itself if Go can't hash the element.
+fn key<'a>(element: &Value<'a>, (order, sums): (&Order, Sums)) -> Result<Option<Key<'a>>, Failure> {
     match order {
-        Order::Atomic => Some(None),
+        Order::Atomic => Ok(None),
         Order::Map(keys) if sums == Sums::Converted => {
             let names = keys.iter().map(|key| unescape(key).map_or_else(|| key.clone(), Into::into));
-            Some(Key::of(element, &names.collect::<Vec<Box<str>>>()))
+            Ok(Key::of(element, &names.collect::<Vec<Box<str>>>()))
         }
-        Order::Map(keys) => Some(Key::of(element, keys)),
-        Order::Set => (!is_unhashable(element)).then(|| Some(Key(vec![*element]))),
+        Order::Map(keys) => Ok(Key::of(element, keys)),
+        Order::Set if is_unhashable(element) => Err(Failure::Internal),
+        Order::Set => Ok(Some(Key(vec![*element]))),
     }
 }

@@ -3,8 +3,9 @@
 //! A default must be valid for its own schema: types, embedded objects, and rules. Rules see it twice: as an update that changes nothing,
 //! and as a new value. A default within metadata is checked in an object around it. Defaults within `additionalProperties` are not checked.
 
+use crate::crd::embedded::{self, Undecodable};
+use crate::crd::rules;
 use crate::crd::rules::Compiled;
-use crate::crd::{embedded, rules};
 use crate::field::{FieldError, Path, Step};
 use crate::release::Release;
 use crate::schema::{Schema, prune, validate};
@@ -129,7 +130,7 @@ impl Checker<'_> {
                 (self.answer.errors.len() == before).then_some(value)
             }
             Err(fields) => {
-                let error = fields.first().map(|field| field.in_default());
+                let error = fields.first().map(Undecodable::in_default);
                 let below = error.map(|error| FieldError { path: path.join(&error.path), ..error });
                 self.answer.errors.extend(below);
                 None
