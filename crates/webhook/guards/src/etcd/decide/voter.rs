@@ -143,12 +143,12 @@ impl Voter<'_> {
     /// Returns why one of two members cannot be deleted: the data must always be in one of them.
     fn without_other(&self) -> Option<Decision> {
         let Self { table, me, .. } = self;
-        let mut others = table.rows.iter().filter(|row| row.uid != me.uid && row.may_vote());
-        if others.clone().any(|row| row.is_leaving) {
+        let others: Vec<&Row> = table.others(&me.uid).filter(|row| row.may_vote()).collect();
+        if others.iter().any(|row| row.is_leaving) {
             return Some(Decision::deny(Reason::OtherLeaving));
         }
         // Corrupt data needs no protection.
-        if me.state == MemberState::Corrupt || others.any(|row| row.state == MemberState::Healthy) {
+        if me.state == MemberState::Corrupt || others.iter().any(|row| row.state == MemberState::Healthy) {
             return None;
         }
         if table.has_unnamed_corruption() {
@@ -164,8 +164,7 @@ impl Voter<'_> {
 
 /// Returns why members that may be healthy did not answer. Causes that mean that a member is down are left out.
 fn unknown_members(table: &Table, uid: &str) -> Vec<UnknownCause> {
-    let others = table.rows.iter().filter(|row| row.uid != uid);
-    let unknown = others.filter_map(|row| match &row.state {
+    let unknown = table.others(uid).filter_map(|row| match &row.state {
         MemberState::NoResponse(why) if !is_silence(why) && why.code != cause::NO_QUORUM => {
             Some(UnknownCause::Unread(why.clone()))
         }
