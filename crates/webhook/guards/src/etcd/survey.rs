@@ -253,13 +253,12 @@ impl Survey {
         };
         let early = decide::from_pod(config, &removal, pod, now)
             .or_else(|| decide::from_kube_state(config, &removal, pod, &state));
-        let reviewed = match early {
-            Some(decision) => Reviewed::from(decision),
-            None => {
-                let round = Round::new(state, facts.clone().about(&pod.uid));
-                let review = Review::new(config, clients, &removal, Instant::now() + TIMEOUT);
-                review.review_member(&member, Some(round)).await
-            }
+        let reviewed = if let Some(decision) = early {
+            Reviewed::from(decision)
+        } else {
+            let round = Round::new(state, facts.clone().about(&pod.uid));
+            let review = Review::new(config, clients, &removal, Instant::now() + TIMEOUT);
+            review.review_member(&member, Some(round)).await
         };
         reviewed.of(member).ruling(config, &removal, now)
     }

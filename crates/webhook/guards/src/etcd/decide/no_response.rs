@@ -5,7 +5,7 @@ use admission::Cause;
 use super::super::facts::is_silence;
 use super::super::input::{Input, Quorum};
 use super::super::table::{MemberState, Row, Table};
-use super::{Allowed, Decision, Step, UnknownCause, Warning, allow_reserved, unknown};
+use super::{Allowed, Decision, Step, UnknownCause, Warning, allow_reserved};
 use cluster::cause;
 
 /// Decides about a member that does not answer: it can be deleted if the others are a quorum, or if it is almost certainly down. It
@@ -40,7 +40,7 @@ pub(super) fn decide_no_response(input: Input<'_>, me: &Row, why: &Cause) -> Ste
     if !others_are_quorum && table.has_lost_quorum_without(me) {
         return allow(Decision::allow(Allowed::NoResponseWithoutQuorum).warn(Warning::QuorumLost));
     }
-    unknown(unread)
+    Ok(Decision::unknown(unread))
 }
 
 /// Whether a member that refuses connections may still be part of a quorum. Firewalls refuse connections too, and the configured port

@@ -8,7 +8,6 @@ use super::super::table::{MemberState, Row, Table};
 use super::leader::decide_leader;
 use super::{
     Allowed, Concern, Decision, Reason, Step, UnknownCause, Warning, add_cluster_warnings, allow_reserved,
-    deny, unknown,
 };
 use cluster::cause;
 
@@ -17,8 +16,10 @@ pub(super) fn decide_voter(input: Input<'_>, me: &Row) -> Step {
     let table = input.table;
     let voters = match &table.voters {
         Ok(voters) => *voters,
-        Err(_) if table.is_leaderless && !table.has_working_quorum => return deny(Reason::QuorumLost),
-        Err(why) => return unknown(UnknownCause::Unread(why.clone())),
+        Err(_) if table.is_leaderless && !table.has_working_quorum => {
+            return Ok(Decision::deny(Reason::QuorumLost));
+        }
+        Err(why) => return Ok(Decision::unknown(UnknownCause::Unread(why.clone()))),
     };
     let voter = Voter { input, table, me, voters, quorum: input.quorum(me, voters) };
     let has_quorum = voter.healthy() >= voter.quorum.needed;
@@ -32,7 +33,7 @@ pub(super) fn decide_voter(input: Input<'_>, me: &Row) -> Step {
         return allow_reserved(input, me, add_cluster_warnings(input, me, decision));
     }
     if voter.loses_last_copy() {
-        return deny(Reason::LastCopy);
+        return Ok(Decision::deny(Reason::LastCopy));
     }
     decision.warnings.extend(concerns(input, me).into_iter().map(Warning::Concern));
     // If the deletion interrupts etcd anyway, a transfer is useless.
