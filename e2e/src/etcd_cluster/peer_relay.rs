@@ -85,7 +85,9 @@ impl PeerRelays {
             .partition(|one| one.from.is_empty() || state.is_cut(&one.from, one.to));
         state.connections = kept;
         let cut: Vec<Connection> = cut;
-        cut.iter().for_each(|one| one.task.abort());
+        for one in &cut {
+            one.task.abort();
+        }
     }
 }
 

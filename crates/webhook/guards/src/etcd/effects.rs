@@ -9,10 +9,10 @@ use std::time::{Duration, SystemTime};
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 
-use super::facts::FactReader;
-use super::input::{Effect, Progress};
+use super::facts::{FactReader, Facts};
+use super::group::Member;
+use super::input::{Effect, Progress, Round};
 use super::reservations;
-use super::review::{Member, Round};
 use cluster::etcd::Id;
 use cluster::writer::{StoredLease, TransferResult, WriteResult, Writer};
 
@@ -38,7 +38,7 @@ impl Effects<'_> {
         reader: FactReader<'_>,
     ) -> bool {
         if self.writer.is_none() {
-            round.facts.assume(effect, &self.member.pod);
+            self.assume(effect, &mut round.facts);
             return false;
         }
         let (to, name) = match effect {
@@ -67,6 +67,19 @@ impl Effects<'_> {
             TransferResult::Unknown(why) => progress.transfer_errors.push(why),
         }
         true
+    }
+
+    /// Shows an effect as done, for a dry run.
+    fn assume(&self, effect: Effect, facts: &mut Facts) {
+        match effect {
+            Effect::MoveLeader { name, .. } => facts.assumed_leader = Some(name),
+            Effect::Reserve => {
+                match reservations::next(facts.reservation.as_ref(), &self.member.pod, None, facts.now) {
+                    Ok(reservation) => facts.reservation = Some(reservation),
+                    Err(why) => facts.reservation_error = Some(why),
+                }
+            }
+        }
     }
 
     /// Writes the reservation of the pod over the Lease that was read. After a conflict, everything is read again.

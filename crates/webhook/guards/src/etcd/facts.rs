@@ -12,12 +12,10 @@ use tokio::time::Instant;
 
 use super::config::Config;
 use super::group::Group;
-use super::input::Effect;
 use super::kube_reader::{KubeReader, NodeState};
 use super::kube_state::KubeState;
 use super::owners::{OwnerState, StatefulSet};
 use super::pod::Pod;
-use super::reservations;
 use super::size::DeclaredSizes;
 use cluster::etcd::{Alarm, Endpoint, EtcdRequest, EtcdResponse, MemberList, Read, Status};
 use cluster::writer::Reservation;
@@ -111,17 +109,6 @@ pub(super) struct Answers {
 }
 
 impl Facts {
-    /// Shows an effect as done, for a dry run of this pod's deletion.
-    pub(super) fn assume(&mut self, effect: Effect, pod: &Pod) {
-        match effect {
-            Effect::Reserve => match reservations::next(self.reservation.as_ref(), pod, None, self.now) {
-                Ok(reservation) => self.reservation = Some(reservation),
-                Err(why) => self.reservation_error = Some(why),
-            },
-            Effect::MoveLeader { name, .. } => self.assumed_leader = Some(name),
-        }
-    }
-
     /// Returns these facts for the review of one pod.
     pub(super) fn about(mut self, uid: &str) -> Self {
         for facts in &mut self.pods {

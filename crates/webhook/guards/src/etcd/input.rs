@@ -4,6 +4,7 @@ use admission::Cause;
 
 use super::config::{Config, EtcdClusterConfig, LeaderPolicy, OnPodDelete};
 use super::facts::Facts;
+use super::kube_state::KubeState;
 use super::pod::Pod;
 use super::removal::Removal;
 use super::table::{MemberState, Row, Table};
@@ -19,6 +20,20 @@ pub(super) enum Effect {
         /// The name of the successor for users.
         name: String,
     },
+}
+
+/// What one read of Kubernetes and the members returned.
+pub(super) struct Round {
+    pub(super) state: KubeState,
+    pub(super) facts: Facts,
+    pub(super) table: Table,
+}
+
+impl Round {
+    pub(super) fn new(state: KubeState, facts: Facts) -> Self {
+        let table = Table::of(&facts);
+        Self { state, facts, table }
+    }
 }
 
 /// The effects of this review so far.

@@ -10,12 +10,12 @@ use admission::{Cause, Mode, OnUnknown, Request, Ruling};
 use futures_util::future::join;
 use tokio::time::Instant;
 
-use super::config::{Config, EtcdClusterConfig, NamespaceMatch};
+use super::config::{Config, NamespaceMatch};
 use super::decide::{self, Allowed, Decision, Reason, UnknownCause, Warning};
 use super::effects::Effects;
-use super::facts::{FactReader, Facts};
-use super::group::{self, Group};
-use super::input::{Input, Progress};
+use super::facts::FactReader;
+use super::group::{self, Group, Member};
+use super::input::{Input, Progress, Round};
 use super::kube_reader::{KubeReader, Namespace, PODS, json};
 use super::kube_state::KubeState;
 use super::messages::{self, About};
@@ -23,12 +23,11 @@ use super::owners::Owners;
 use super::pod::Pod;
 use super::removal::Removal;
 use super::reservations;
-use super::table::Table;
 use super::wire;
 use crate::identity;
 use ::config::SelectorExt as _;
 use cluster::fleet::Part;
-use cluster::writer::{Lease, WriteResult, Writer};
+use cluster::writer::{WriteResult, Writer};
 use cluster::{Clients, cause};
 
 /// Time for one read of Kubernetes. A busy API server needs less, and two reads leave time for the members.
@@ -55,28 +54,6 @@ pub(super) struct Review<'r> {
     end: Instant,
     /// The end of reservations for deletions that are allowed in any case.
     reserve_end: Instant,
-}
-
-/// A pod and its etcd cluster.
-pub(super) struct Member<'m> {
-    pub(super) pod: Pod,
-    pub(super) entry: &'m EtcdClusterConfig,
-    pub(super) group: Group,
-    pub(super) lease: Lease,
-}
-
-/// What one read of Kubernetes and the members returned.
-pub(super) struct Round {
-    pub(super) state: KubeState,
-    pub(super) facts: Facts,
-    pub(super) table: Table,
-}
-
-impl Round {
-    pub(super) fn new(state: KubeState, facts: Facts) -> Self {
-        let table = Table::of(&facts);
-        Self { state, facts, table }
-    }
 }
 
 /// A decision, and what its message shows: the pod if its etcd cluster is known, and the members if they were asked.

@@ -16,14 +16,15 @@ use tokio::time::Instant;
 use super::config::{Config, EtcdClusterConfig, NamespaceMatch};
 use super::decide;
 use super::facts::{FactReader, Facts};
-use super::group::{self, Group};
+use super::group::{self, Group, Member};
+use super::input::Round;
 use super::kube_reader::{KubeReader, Namespace, PODS, read_pods};
 use super::kube_state::KubeState;
 use super::messages;
 use super::owners::Owners;
 use super::pod::Pod;
 use super::removal::{Removal, RemovalKind};
-use super::review::{Member, Review, Reviewed, Round};
+use super::review::{Review, Reviewed};
 use super::table::{MemberState, Row, Table};
 use ::config::SelectorExt as _;
 use cluster::fleet::Part;
@@ -252,13 +253,12 @@ impl Survey {
         };
         let early = decide::from_pod(config, &removal, pod, now)
             .or_else(|| decide::from_kube_state(config, &removal, pod, &state));
-        let reviewed = match early {
-            Some(decision) => Reviewed::from(decision),
-            None => {
-                let round = Round::new(state, facts.clone().about(&pod.uid));
-                let review = Review::new(config, clients, &removal, Instant::now() + TIMEOUT);
-                review.review_member(&member, Some(round)).await
-            }
+        let reviewed = if let Some(decision) = early {
+            Reviewed::from(decision)
+        } else {
+            let round = Round::new(state, facts.clone().about(&pod.uid));
+            let review = Review::new(config, clients, &removal, Instant::now() + TIMEOUT);
+            review.review_member(&member, Some(round)).await
         };
         reviewed.of(member).ruling(config, &removal, now)
     }

@@ -20,7 +20,7 @@ use super::table::{MemberState, MembershipChange, Note, Problem};
 use cluster::cause;
 use cluster::etcd::{AlarmKind, Member};
 use cluster::writer::TransferResult;
-use expect::{Expected, assert_outcome, assert_text, quorum};
+use expect::{Expected, assert_outcome, assert_text, quorum, verdict_of};
 use fake::{Fake, Reply, ReportedLeader, alarm, deleted, deleted_by, evicted, review};
 
 const CONTROLLER: &str = "system:serviceaccount:kube-system:statefulset-controller";
@@ -246,6 +246,36 @@ async fn a_denied_read_confirms_the_quorum() {
         }
     });
     assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::Allow);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_isolated_member_with_an_old_list_never_makes_a_deletion_allowed() {
+    // etcd-2 was isolated when three members existed, and two have been added. Three of the other four are a quorum.
+    for leader in [ReportedLeader::None, ReportedLeader::Consensus, ReportedLeader::FakeMember(12)] {
+        for down in 0..16_u8 {
+            let others = ["etcd-0", "etcd-1", "etcd-3", "etcd-4"];
+            let is_down = |at: usize| down & (1 << at) != 0;
+            let stopped: Vec<&str> =
+                others.iter().enumerate().filter(|(at, _)| is_down(*at)).map(|(_, name)| *name).collect();
+            if stopped.len() != 1 && stopped.len() != 2 {
+                continue;
+            }
+            for target in others.iter().filter(|name| !stopped.contains(*name)) {
+                let fake = Fake::of(5).down(&stopped).with(|state| {
+                    let isolated = state.members.get_mut("etcd-2").unwrap();
+                    isolated.old_list = Some(vec![10, 11, 12]);
+                    (isolated.reply, isolated.leader) = (Reply::ReadHangs, leader);
+                });
+                let reviewed = deleted(&fake, LEAST, target).await;
+                assert_ne!(
+                    verdict_of(&reviewed),
+                    "allow",
+                    "{target} with {stopped:?} down: {:?}",
+                    reviewed.outcome
+                );
+            }
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

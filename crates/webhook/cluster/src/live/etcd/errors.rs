@@ -49,14 +49,16 @@ pub(super) fn call_error(status: &Status, at: SocketAddr, is_tls: bool) -> CallE
         let text = format!("another program answers there, not etcd ({})", brief(message));
         CallError::Failed(Cause::new(cause::NOT_ETCD, text))
     };
-    // These are texts of tonic: src/status.rs and src/codec/decode.rs.
     match (status.source(), status.code()) {
         (Some(error), _) => CallError::Failed(connection_failure(error, at, is_tls)),
+        // These are words of tonic: src/status.rs.
         (None, _) if message.starts_with("grpc-status header missing") => not_etcd(),
+        // These are words of tonic: src/status.rs and src/codec/decode.rs.
         (None, Code::Internal | Code::Unknown) if message.starts_with("protocol error") => not_etcd(),
         (None, Code::Internal) if UNREADABLE.iter().any(|text| message.starts_with(text)) => {
             CallError::Failed(Cause::new(cause::GARBAGE, "invalid answer"))
         }
+        // These are words of tonic: src/codec/decode.rs.
         (None, Code::OutOfRange) if message.contains("message length too large") => {
             CallError::Failed(Cause::new(cause::GARBAGE, BodyError::TooLong.to_string()))
         }
@@ -74,6 +76,7 @@ fn connection_failure(error: &(dyn Error + 'static), at: SocketAddr, is_tls: boo
         if let Some(tls) = tls(error) {
             return Cause::new(cause::TLS, format!("TLS handshake with {at} failed: {}", tls_text(tls)));
         }
+        // These are words of rustls: src/error.rs.
         if let Some((_, alert)) = error.to_string().split_once("received fatal alert: ") {
             let text = format!("TLS handshake with {at} failed: {}", alert_text(alert));
             return Cause::new(cause::TLS, text);

@@ -4,8 +4,7 @@ use super::super::config::LeaderPolicy;
 use super::super::input::{Effect, Input};
 use super::super::table::Row;
 use super::{
-    Decision, Reason, Step, UnknownCause, Warning, add_cluster_warnings, allow_reserved, deny, unknown,
-    without_reservation,
+    Decision, Reason, Step, UnknownCause, Warning, add_cluster_warnings, allow_reserved, without_reservation,
 };
 
 /// Decides about the leader. `decision` is the allow if it did not lead.
@@ -19,24 +18,24 @@ pub(super) fn decide_leader(input: Input<'_>, me: &Row, decision: Decision) -> S
         return allow(Warning::Election);
     }
     if input.denies_leader() {
-        return deny(Reason::LeaderForbidden);
+        return Ok(Decision::deny(Reason::LeaderForbidden));
     }
     if progress.cannot_move_leader {
         let seconds = input.grace();
         if input.removal.by_controller && seconds > 0 {
             return allow(Warning::TransferOnStop { seconds });
         }
-        return deny(Reason::NoTransfer);
+        return Ok(Decision::deny(Reason::NoTransfer));
     }
     if let Some(to) = &input.facts.assumed_leader {
         return allow(Warning::WouldTransfer { to: to.clone() });
     }
     let next = input.table.successor(me, &progress.unable_to_lead);
     let Some((next, to)) = next.and_then(|next| Some((next, next.id?))) else {
-        return deny(Reason::NoSuccessor);
+        return Ok(Decision::deny(Reason::NoSuccessor));
     };
     if let Some(why) = input.reservation_error() {
-        return unknown(UnknownCause::NotReserved(why.clone()));
+        return Ok(Decision::unknown(UnknownCause::NotReserved(why.clone())));
     }
     // While the leader holds the reservation, no review allows the deletion of its successor.
     match without_reservation(input)? {

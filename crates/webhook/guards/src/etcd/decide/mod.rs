@@ -28,17 +28,11 @@ use voter::decide_voter;
 /// The result of the last step: a decision, or the effect that it needs first. Then all facts are read again.
 pub(super) type Step = Result<Decision, Effect>;
 
-fn deny(reason: Reason) -> Step {
-    Ok(Decision::deny(reason))
-}
-
-fn unknown(why: UnknownCause) -> Step {
-    Ok(Decision::unknown(why))
-}
-
 /// Decides by the answers of the members.
 pub(super) fn decide(input: Input<'_>) -> Step {
-    let Some(me) = input.table.row(&input.pod.uid) else { return unknown(UnknownCause::Unlisted) };
+    let Some(me) = input.table.row(&input.pod.uid) else {
+        return Ok(Decision::unknown(UnknownCause::Unlisted));
+    };
     match &me.state {
         // It may become a voter or be added to the list before its pod has a deletion timestamp, so both cases reserve.
         MemberState::Learner => {
@@ -47,10 +41,10 @@ pub(super) fn decide(input: Input<'_>) -> Step {
         MemberState::NotMember => {
             allow_reserved(input, me, Decision::allow(Allowed::NotMember).warn(Warning::NotMember))
         }
-        MemberState::OtherCluster(_) => unknown(UnknownCause::MixedClusters),
+        MemberState::OtherCluster(_) => Ok(Decision::unknown(UnknownCause::MixedClusters)),
         MemberState::NoResponse(why) => decide_no_response(input, me, why),
         MemberState::Leaving(_) => Ok(decide_leaving(input, me)),
-        MemberState::NoPod => unknown(UnknownCause::NoMember),
+        MemberState::NoPod => Ok(Decision::unknown(UnknownCause::NoMember)),
         MemberState::Healthy | MemberState::Unhealthy(_) | MemberState::Corrupt => decide_voter(input, me),
     }
 }
@@ -68,7 +62,7 @@ fn allow_reserved(input: Input<'_>, me: &Row, decision: Decision) -> Step {
     let counts =
         me.state == MemberState::Healthy || input.table.leads(me) || may_be_needed_by_quorum(input, me);
     match input.reservation_error() {
-        Some(why) if counts => unknown(UnknownCause::NotReserved(why.clone())),
+        Some(why) if counts => Ok(Decision::unknown(UnknownCause::NotReserved(why.clone()))),
         Some(why) => Ok(decision.warn(Warning::Unreserved(why.clone()))),
         None => Ok(without_reservation(input)?.unwrap_or(decision)),
     }

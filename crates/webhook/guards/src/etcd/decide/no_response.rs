@@ -4,8 +4,8 @@ use admission::Cause;
 
 use super::super::facts::is_silence;
 use super::super::input::{Input, Quorum};
-use super::super::table::{Row, Table};
-use super::{Allowed, Decision, Step, UnknownCause, Warning, allow_reserved, unknown};
+use super::super::table::{MemberState, Row, Table};
+use super::{Allowed, Decision, Step, UnknownCause, Warning, allow_reserved};
 use cluster::cause;
 
 /// Decides about a member that does not answer: it can be deleted if the others are a quorum, or if it is almost certainly down. It
@@ -26,7 +26,7 @@ pub(super) fn decide_no_response(input: Input<'_>, me: &Row, why: &Cause) -> Ste
     let others_are_quorum = quorum.is_some_and(|quorum| table.healthy_without(&me.uid) >= quorum.needed);
     let is_refused = why.code == cause::NOT_LISTENING;
     let others_answer = table.rows.iter().any(Row::answers);
-    if me.is_stopped && (is_refused || is_silence(why) && !table.needs_silent_member()) {
+    if me.is_stopped && (is_refused || is_silence(why) && !needs_silent_member(table)) {
         return allow(Decision::allow(Allowed::NotRunning));
     }
     if is_refused && others_answer && !may_be_needed(table, me, quorum) {
@@ -40,7 +40,7 @@ pub(super) fn decide_no_response(input: Input<'_>, me: &Row, why: &Cause) -> Ste
     if !others_are_quorum && table.has_lost_quorum_without(me) {
         return allow(Decision::allow(Allowed::NoResponseWithoutQuorum).warn(Warning::QuorumLost));
     }
-    unknown(unread)
+    Ok(Decision::unknown(unread))
 }
 
 /// Whether a member that refuses connections may still be part of a quorum. Firewalls refuse connections too, and the configured port
@@ -55,7 +55,31 @@ fn may_be_needed(table: &Table, me: &Row, quorum: Option<Quorum>) -> bool {
         return true;
     }
     if table.has_working_quorum {
-        return quorum.is_none_or(|quorum| table.quorum_members_without(&me.uid) < quorum.needed);
+        return quorum.is_none_or(|quorum| quorum_members_without(table, me) < quorum.needed);
     }
-    !table.has_lost_quorum_without(me) && !table.all_others_are_down(me)
+    !table.has_lost_quorum_without(me) && !all_others_are_down(table, me)
+}
+
+/// Returns the number of members of the working quorum that stay, healthy or not, without this one. A member without an answer is not
+/// counted.
+fn quorum_members_without(table: &Table, me: &Row) -> usize {
+    let is_in_quorum = |row: &Row| row.id.is_some_and(|id| table.quorum_members.contains(&id));
+    table.others(&me.uid).filter(|row| !row.is_leaving && is_in_quorum(row)).count()
+}
+
+/// Whether a quorum works, and a member that does not answer may lead it or be a part of it.
+fn needs_silent_member(table: &Table) -> bool {
+    let is_complete = |voters: usize| table.quorum_members.len() > voters / 2;
+    table.has_working_quorum && (table.has_hidden_leader() || !table.listed_voters.is_some_and(is_complete))
+}
+
+/// Whether each other voter knows no leader, refuses connections or does not run. Then no member is left for a quorum with this one.
+fn all_others_are_down(table: &Table, me: &Row) -> bool {
+    let is_leaderless = |row: &Row| row.id.is_some_and(|id| table.leaderless.contains(&id));
+    let is_down = |row: &&Row| row.is_down() || row.answers() && is_leaderless(row);
+    let votes = |row: &&Row| !matches!(row.state, MemberState::Learner | MemberState::NotMember);
+    let others: Vec<&Row> = table.others(&me.uid).filter(votes).collect();
+    // A voter without a pod has no row if the list is uncertain.
+    let has_all = table.reported_voters.is_some_and(|voters| voters <= others.len() + 1);
+    !table.has_working_quorum && has_all && others.iter().all(is_down)
 }

@@ -192,7 +192,6 @@ impl Any {
             name: format!("etcd-{id}"),
             client_urls: vec!["http://x".to_owned()],
             is_learner,
-            ..Member::default()
         };
         let own = self.members.iter().enumerate().filter(|(_, problem)| Self::is_listed(**problem));
         let own = own.map(|(at, problem)| member(Self::id(at), *problem == Problem::Learner));

@@ -8,7 +8,6 @@ use super::super::table::{MemberState, Row, Table};
 use super::leader::decide_leader;
 use super::{
     Allowed, Concern, Decision, Reason, Step, UnknownCause, Warning, add_cluster_warnings, allow_reserved,
-    deny, unknown,
 };
 use cluster::cause;
 
@@ -17,8 +16,10 @@ pub(super) fn decide_voter(input: Input<'_>, me: &Row) -> Step {
     let table = input.table;
     let voters = match &table.voters {
         Ok(voters) => *voters,
-        Err(_) if table.is_leaderless && !table.has_working_quorum => return deny(Reason::QuorumLost),
-        Err(why) => return unknown(UnknownCause::Unread(why.clone())),
+        Err(_) if table.is_leaderless && !table.has_working_quorum => {
+            return Ok(Decision::deny(Reason::QuorumLost));
+        }
+        Err(why) => return Ok(Decision::unknown(UnknownCause::Unread(why.clone()))),
     };
     let voter = Voter { input, table, me, voters, quorum: input.quorum(me, voters) };
     let has_quorum = voter.healthy() >= voter.quorum.needed;
@@ -32,7 +33,7 @@ pub(super) fn decide_voter(input: Input<'_>, me: &Row) -> Step {
         return allow_reserved(input, me, add_cluster_warnings(input, me, decision));
     }
     if voter.loses_last_copy() {
-        return deny(Reason::LastCopy);
+        return Ok(Decision::deny(Reason::LastCopy));
     }
     decision.warnings.extend(concerns(input, me).into_iter().map(Warning::Concern));
     // If the deletion interrupts etcd anyway, a transfer is useless.
@@ -143,12 +144,12 @@ impl Voter<'_> {
     /// Returns why one of two members cannot be deleted: the data must always be in one of them.
     fn without_other(&self) -> Option<Decision> {
         let Self { table, me, .. } = self;
-        let mut others = table.rows.iter().filter(|row| row.uid != me.uid && row.may_vote());
-        if others.clone().any(|row| row.is_leaving) {
+        let others: Vec<&Row> = table.others(&me.uid).filter(|row| row.may_vote()).collect();
+        if others.iter().any(|row| row.is_leaving) {
             return Some(Decision::deny(Reason::OtherLeaving));
         }
         // Corrupt data needs no protection.
-        if me.state == MemberState::Corrupt || others.any(|row| row.state == MemberState::Healthy) {
+        if me.state == MemberState::Corrupt || others.iter().any(|row| row.state == MemberState::Healthy) {
             return None;
         }
         if table.has_unnamed_corruption() {
@@ -164,8 +165,7 @@ impl Voter<'_> {
 
 /// Returns why members that may be healthy did not answer. Causes that mean that a member is down are left out.
 fn unknown_members(table: &Table, uid: &str) -> Vec<UnknownCause> {
-    let others = table.rows.iter().filter(|row| row.uid != uid);
-    let unknown = others.filter_map(|row| match &row.state {
+    let unknown = table.others(uid).filter_map(|row| match &row.state {
         MemberState::NoResponse(why) if !is_silence(why) && why.code != cause::NO_QUORUM => {
             Some(UnknownCause::Unread(why.clone()))
         }

@@ -175,7 +175,7 @@ impl Table {
         self.rows.iter().find(|row| row.uid == uid)
     }
 
-    fn others(&self, uid: &str) -> impl Iterator<Item = &Row> {
+    pub(super) fn others(&self, uid: &str) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(move |row| row.uid != uid)
     }
 
@@ -184,35 +184,11 @@ impl Table {
         self.others(uid).filter(|row| row.state == MemberState::Healthy).count()
     }
 
-    /// Returns the number of members of the working quorum that stay, healthy or not, without this one. A member without an answer
-    /// is not counted.
-    pub(super) fn quorum_members_without(&self, uid: &str) -> usize {
-        let is_in_quorum = |row: &Row| row.id.is_some_and(|id| self.quorum_members.contains(&id));
-        self.others(uid).filter(|row| !row.is_leaving && is_in_quorum(row)).count()
-    }
-
-    /// Whether a quorum works, and a member that does not answer may lead it or be a part of it.
-    pub(super) fn needs_silent_member(&self) -> bool {
-        let is_complete = |voters: usize| self.quorum_members.len() > voters / 2;
-        self.has_working_quorum && (self.has_hidden_leader() || !self.listed_voters.is_some_and(is_complete))
-    }
-
     /// Whether no quorum can work, with or without this member: too many of the others know no leader. A successful read disproves it.
     pub(super) fn has_lost_quorum_without(&self, me: &Row) -> bool {
         let leaderless = self.leaderless.iter().filter(|id| me.id != Some(**id)).count();
         let is_lost = |voters: usize| voters.saturating_sub(leaderless) < voters / 2 + 1;
         !self.has_working_quorum && self.reported_voters.is_some_and(is_lost)
-    }
-
-    /// Whether each other voter knows no leader, refuses connections or does not run. Then no member is left for a quorum with this one.
-    pub(super) fn all_others_are_down(&self, me: &Row) -> bool {
-        let is_leaderless = |row: &Row| row.id.is_some_and(|id| self.leaderless.contains(&id));
-        let is_down = |row: &Row| row.is_down() || row.answers() && is_leaderless(row);
-        let votes = |row: &&Row| !matches!(row.state, MemberState::Learner | MemberState::NotMember);
-        let others: Vec<bool> = self.others(&me.uid).filter(votes).map(is_down).collect();
-        // A voter without a pod has no row if the list is uncertain.
-        let has_all = self.reported_voters.is_some_and(|voters| voters <= others.len() + 1);
-        !self.has_working_quorum && has_all && others.into_iter().all(|is_down| is_down)
     }
 
     /// Returns the best member to take over leadership: healthy, not on a cordoned node, with little lag, already updated. A member on

@@ -59,6 +59,8 @@ pub(super) struct FakeMember {
     pub(super) cluster: Id,
     pub(super) behind: u64,
     pub(super) is_learner: bool,
+    /// The ids that it lists, if it is isolated and has an old list.
+    pub(super) old_list: Option<Vec<Id>>,
 }
 
 /// The state of the API server and the members.
@@ -114,6 +116,7 @@ impl Fake {
             cluster: CLUSTER_ID,
             behind: 0,
             is_learner: false,
+            old_list: None,
         };
         let mut others = BTreeMap::new();
         others.insert(("namespaces", "db".to_owned()), json!({"metadata": {"name": "db", "uid": "uid-db"}}));
@@ -336,7 +339,11 @@ impl State {
                 unsupported()
             }
             EtcdRequest::Members | EtcdRequest::MembersByQuorum => {
-                Ok(EtcdResponse::Members(self.list(one.cluster)))
+                let mut list = self.list(one.cluster);
+                if let Some(old) = &one.old_list {
+                    list.members.retain(|member| old.contains(&member.id));
+                }
+                Ok(EtcdResponse::Members(list))
             }
             EtcdRequest::Alarms => Ok(EtcdResponse::Alarms(self.alarms.clone())),
             EtcdRequest::Read => Ok(EtcdResponse::Read(Read::Served)),

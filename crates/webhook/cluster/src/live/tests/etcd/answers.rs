@@ -60,7 +60,7 @@ async fn all_fields_of_an_answer_arrive() {
             ..status("3.6.15")
         }),
         _ => say(&AlarmResponse {
-            header: header(),
+            header: HEADER,
             alarms: [(5, 1), (0, 2), (7, 9)]
                 .map(|(member_id, alarm)| AlarmMember { member_id, alarm })
                 .to_vec(),

@@ -20,7 +20,7 @@ fn is_stale() -> Say {
 }
 
 fn token(text: &str) -> Say {
-    say(&AuthenticateResponse { header: header(), token: text.to_owned() })
+    say(&AuthenticateResponse { header: HEADER, token: text.to_owned() })
 }
 
 /// A client with a user.

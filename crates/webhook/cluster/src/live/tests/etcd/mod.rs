@@ -63,14 +63,13 @@ fn live() -> Live {
 
 const ID: u64 = 10_276_657_743_932_975_437;
 
-fn header() -> Option<ResponseHeader> {
-    Some(ResponseHeader { cluster_id: 14_841_639_068_965_178_418, member_id: ID })
-}
+const HEADER: Option<ResponseHeader> =
+    Some(ResponseHeader { cluster_id: 14_841_639_068_965_178_418, member_id: ID });
 
 /// The status of a member of this version.
 fn status(version: &str) -> StatusResponse {
     StatusResponse {
-        header: header(),
+        header: HEADER,
         version: version.to_owned(),
         leader: ID,
         raft_index: 8,
@@ -83,7 +82,7 @@ fn status(version: &str) -> StatusResponse {
 fn list() -> MemberListResponse {
     let client_ur_ls = vec!["http://a:2379".to_owned()];
     let member = Member { id: ID, name: "etcd-0".to_owned(), client_ur_ls, is_learner: false };
-    MemberListResponse { header: header(), members: vec![member] }
+    MemberListResponse { header: HEADER, members: vec![member] }
 }
 
 /// The answers of a member. Versions before 3.3 have no leadership transfer.
@@ -92,8 +91,8 @@ fn answers(version: &'static str) -> impl Fn(&Heard) -> Say + Send + Sync + 'sta
         STATUS => say(&status(version)),
         MEMBERS => say(&list()),
         ALARMS => say(&AlarmResponse { header: None, alarms: vec![] }),
-        RANGE => say(&RangeResponse { header: header() }),
-        TRANSFER if version >= "3.3" => say(&MoveLeaderResponse { header: header() }),
+        RANGE => say(&RangeResponse { header: HEADER }),
+        TRANSFER if version >= "3.3" => say(&MoveLeaderResponse { header: HEADER }),
         call => refuse(Code::Unimplemented, &format!("unknown method {call}")),
     }
 }

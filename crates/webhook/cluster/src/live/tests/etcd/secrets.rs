@@ -80,7 +80,7 @@ async fn a_password_is_read_from_its_secret_when_it_is_needed() {
             (LOGIN, _) => {
                 let AuthenticateRequest { name, password } = heard.message();
                 assert_eq!((name.as_str(), password.as_str()), ("durward", "pw"));
-                say(&AuthenticateResponse { header: header(), token: "t".to_owned() })
+                say(&AuthenticateResponse { header: HEADER, token: "t".to_owned() })
             }
             (_, "t") => answers(heard),
             _ => refuse(Code::InvalidArgument, "etcdserver: user name is empty"),

@@ -21,7 +21,7 @@ async fn move_it(live: &Live, peer: &Endpoint) -> TransferResult {
 #[tokio::test]
 async fn a_transfer_is_sent_once_and_its_outcome_is_reported() {
     for (answer, expected) in [
-        (say(&MoveLeaderResponse { header: header() }), TransferResult::Transferred),
+        (say(&MoveLeaderResponse { header: HEADER }), TransferResult::Transferred),
         (refuse(Code::FailedPrecondition, "etcdserver: not leader"), TransferResult::NotLeader),
         (refuse(Code::FailedPrecondition, "etcdserver: bad leader transferee"), TransferResult::BadTarget),
         (refuse(Code::Unimplemented, "unknown method MoveLeader"), TransferResult::Unsupported),
