@@ -73,10 +73,13 @@ fn reads_documents_as_kubectl_does() {
 
 /// Asserts that the places of a value and all values in it exist in the text.
 fn check_places(document: &Document, text: &str, value: Value<'_>, path: &Path) -> usize {
-    let lines: Vec<&str> = text.split('\n').collect();
+    // A carriage return ends a line of YAML.
+    let unix = text.replace("\r\n", "\n").replace('\r', "\n");
     for place in [document.place(path), document.value_place(path)] {
-        let line = lines.get(place.line - 1);
-        let exists = line.is_some_and(|line| place.column <= line.chars().count() + 1);
+        let exists = [text, &unix].iter().any(|text| {
+            let line = text.split('\n').nth(place.line - 1);
+            line.is_some_and(|line| place.column <= line.chars().count() + 1)
+        });
         assert!(exists, "{place} of {path} in {text:?}");
     }
     let inner = match value {
