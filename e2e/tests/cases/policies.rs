@@ -72,12 +72,22 @@ fn policies_are_refused_as_recorded(context: &TestContext) -> Result<()> {
         let causes = answer.body["details"]["causes"].as_array().cloned().unwrap_or_default();
         let mut causes: Vec<Value> = causes
             .iter()
-            .map(|cause| json!({"field": cause["field"], "message": cause["message"]}))
+            .map(|cause| json!({"field": cause["field"], "message": without_syntax_error(&cause["message"])}))
             .collect();
         causes.sort_by_key(Value::to_string);
         Ok(json!({"refused": causes}))
     })?;
     compare("refusals.jsonl", cases, answers)
+}
+
+/// Returns a message without the text of a syntax error, for which Durward has words of its own.
+fn without_syntax_error(message: &Value) -> String {
+    const FAILED: &str = "compilation failed: ";
+    let message = message.as_str().unwrap_or_default();
+    match message.split_once(FAILED) {
+        Some((before, error)) if error.contains("Syntax error") => format!("{before}{FAILED}Syntax error"),
+        _ => message.to_owned(),
+    }
 }
 
 #[e2e::case]
