@@ -53,7 +53,7 @@ pub async fn request<T>(
     }
 }
 
-/// The outcome of [`write`].
+/// The outcome of [`write()`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
     /// The API server stored the object.

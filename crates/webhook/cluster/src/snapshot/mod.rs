@@ -3,7 +3,7 @@
 //! `ARCHITECTURE.md` describes the format: what `kubectl get -o yaml` prints, in a directory for each cluster. **Data that is not
 //! recorded is Unknown, and only an explicit empty List proves absence.** A recorded failure is that failure again.
 //!
-//! [`open`] reads and checks all files, and returns a [`World`]. [`write`] writes a world that a command has read.
+//! [`open`] reads and checks all files, and returns a [`World`]. [`write()`] writes a world that a command has read.
 
 mod etcd;
 mod index;
@@ -23,7 +23,7 @@ use index::{Index, Unread};
 
 pub use write::write;
 
-/// The directory of the local cluster. Shells give the parentheses of [`LOCAL`] a meaning.
+/// The directory of the local cluster. Shells give the parentheses of `(local)` a meaning.
 pub const RECORDED_LOCAL: &str = "here";
 
 /// The file with the time, the clusters and the failures.
