@@ -1,4 +1,4 @@
-//! What this host shows of a run, for the cases about its end.
+//! Finds the traces of a run on this host, for the cases about its end.
 
 use std::fs::{read_dir, read_link, read_to_string};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ pub fn pid_namespace() -> Result<String> {
     namespace_of(Path::new("/proc/self")).context("cannot read /proc/self/ns/pid")
 }
 
-/// Returns what this host shows of a run with this pid namespace: processes, mounts, links, cgroups and its work directory. Its
+/// Returns the traces of a run with this pid namespace: processes, mounts, links, cgroups and its work directory. Its
 /// network namespaces end with its processes, or are mounts.
 pub fn of(run: &Run, namespace: &str) -> Vec<String> {
     let work = run.work.file_name().unwrap_or_default().to_string_lossy();

@@ -67,7 +67,7 @@ pub(crate) struct Lexeme<'s> {
     pub(crate) text: &'s str,
 }
 
-/// Reads all tokens; the last one is [`Token::End`]. The error is the first text that is no token, with its offset.
+/// Reads all tokens; the last one is [`Token::End`]. The error contains the offset and the text where no token begins.
 pub(crate) fn tokens(source: &str) -> Result<Vec<Lexeme<'_>>, (usize, String)> {
     let mut lexemes = Vec::new();
     let (mut at, mut offset) = (0, 0);

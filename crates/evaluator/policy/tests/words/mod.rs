@@ -1,5 +1,5 @@
-//! Texts of which only the start is compared, because this crate has words of its own: syntax errors, failures within the API server, and
-//! types and values that the API server prints in the syntax of Go.
+//! Error texts for which this crate has its own words, so only their start is compared: syntax errors, failures within the API server, and
+//! types and values in the syntax of Go.
 
 /// Starts of texts about a type or a value of Go.
 const OF_GO: [&str; 11] = [

@@ -40,7 +40,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A connection whose peer vanished without a FIN (power loss, a firewall that forgot it) closes 20 s after the last byte.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Of TCP, as in client-go.
+/// The interval of TCP keepalives, as in client-go.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// Credential plugins send requests to a cloud. One that waits for input cannot be used by a server.

@@ -1,7 +1,7 @@
 //! The namespaces of the local cluster, kept up to date by a watch.
 //!
 //! API servers match the selectors of webhooks against such a cache, too. It never proves absence: a namespace that it does not have
-//! may be younger than the last event, and is requested.
+//! can be younger than the last event, and is requested. While the watch is interrupted, every namespace is requested.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -42,6 +42,14 @@ struct State {
     failure: Option<(Instant, Cause)>,
 }
 
+impl State {
+    /// Returns the cause if the watch is interrupted.
+    fn failure(&self) -> Option<&Cause> {
+        let (at, cause) = self.failure.as_ref()?;
+        (at.elapsed() < FAILURE_AGE).then_some(cause)
+    }
+}
+
 impl Drop for Namespaces {
     fn drop(&mut self) {
         self.task.abort();
@@ -56,10 +64,13 @@ impl Namespaces {
         Self { state, task: task.abort_handle() }
     }
 
-    /// Returns a namespace, if the cache has it.
+    /// Returns a namespace, if the cache has it and the watch is not interrupted.
     pub(super) fn get(&self, name: &str) -> Option<Arc<Metadata>> {
-        let store = self.state.read().unwrap_or_else(PoisonError::into_inner).store.clone()?;
-        let found = store.get(&ObjectRef::new(name))?;
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        if state.failure().is_some() {
+            return None;
+        }
+        let found = state.store.as_ref()?.get(&ObjectRef::new(name))?;
         Some(Arc::new(Metadata {
             labels: found.metadata.labels.clone().unwrap_or_default(),
             annotations: found.metadata.annotations.clone().unwrap_or_default(),
@@ -70,20 +81,19 @@ impl Namespaces {
     /// Returns the line for `/readyz`.
     pub(super) fn readiness(&self) -> Readiness {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
-        let failure = state.failure.as_ref().filter(|(at, _)| at.elapsed() < FAILURE_AGE);
-        let reason = match (&state.store, failure) {
+        let reason = match (&state.store, state.failure()) {
             (None, None) => "not read yet".to_owned(),
-            (None, Some((_, cause))) => format!("not read yet: {}", cause.text),
+            (None, Some(cause)) => format!("not read yet: {}", cause.text),
             (Some(store), None) => format!("watched, {} objects", store.len()),
-            (Some(store), Some((_, cause))) => {
-                format!("the watch is interrupted, {} objects: {}", store.len(), cause.text)
+            (Some(_), Some(cause)) => {
+                format!("the watch is interrupted, each get is sent to the API server: {}", cause.text)
             }
         };
         Readiness { name: Resource::NAMESPACES.to_string(), ok: state.store.is_some(), reason }
     }
 }
 
-/// Watches over the present connections, and anew when they are replaced.
+/// Keeps the watch open. It is started again when the connections are replaced.
 async fn run(server: ApiServer, state: Arc<RwLock<State>>) {
     let mut replaced = server.replaced();
     loop {
@@ -119,8 +129,7 @@ async fn watch(server: &ApiServer, state: &RwLock<State>) {
             Err(error) => {
                 let Failure { cause, .. } = failure(&error, &server.name());
                 // Logged once for each cause, not for each attempt.
-                let known = state.failure.as_ref().filter(|(at, _)| at.elapsed() < FAILURE_AGE);
-                if known.is_none_or(|(_, old)| old.code != cause.code) {
+                if state.failure().is_none_or(|old| old.code != cause.code) {
                     tracing::warn!(cause = cause.code, "namespaces are not watched: {}", cause.text);
                 }
                 state.failure = Some((Instant::now(), cause));

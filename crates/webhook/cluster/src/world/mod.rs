@@ -1,7 +1,7 @@
 //! Clusters and etcd members in memory: what a snapshot contains, and what tests and the demo build.
 //!
-//! A [`World`] answers as a live control plane does. **What it doesn't contain is Unknown, and only a List proves absence.** A
-//! failure that it contains is returned at each read.
+//! A [`World`] answers as a live control plane does. **Missing data is Unknown, and only a List proves absence.** A failure
+//! that it contains is returned at each read.
 
 mod answers;
 mod list;
@@ -54,7 +54,7 @@ pub struct ClusterContent {
     pub failures: BTreeMap<ObjectKey, Cause>,
 }
 
-/// What a cluster answers for a resource without a List.
+/// The answer of a cluster for a resource without a List.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Rest {
     /// It was not recorded, so it is Unknown.

@@ -1,4 +1,4 @@
-//! A case: the object to delete, and what is known of it before the facts are read.
+//! The object to delete, and what the review and the configuration say about it.
 
 use std::time::SystemTime;
 
@@ -7,7 +7,7 @@ use super::karmada::KarmadaPart;
 use super::target::{DeletionKind, Target};
 use crate::overrides::Override;
 
-/// What is decided, and what is known of it before the facts are read.
+/// The subject of a decision: the object, and all that is known before facts are read.
 #[derive(Debug, Clone)]
 pub(super) struct Case<'c> {
     /// The configuration of the guard.

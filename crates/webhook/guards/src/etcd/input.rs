@@ -22,7 +22,7 @@ pub(super) enum Effect {
     },
 }
 
-/// What one read of Kubernetes and the members returned.
+/// The result of one read of Kubernetes and the members.
 pub(super) struct Round {
     pub(super) state: KubeState,
     pub(super) facts: Facts,

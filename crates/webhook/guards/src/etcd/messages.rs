@@ -90,7 +90,7 @@ impl ReasonCode {
     }
 }
 
-/// What a message is about.
+/// The subject of a message.
 pub(super) struct About<'a> {
     pub(super) config: &'a Config,
     pub(super) removal: &'a Removal,

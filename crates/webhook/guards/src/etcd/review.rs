@@ -47,7 +47,7 @@ pub(super) struct Review<'r> {
     config: &'r Config,
     clients: &'r Clients,
     removal: &'r Removal,
-    /// None in a dry run.
+    /// Absent in a dry run.
     writer: Option<&'r dyn Writer>,
     began: SystemTime,
     /// The end of reads, decisions and effects.

@@ -76,7 +76,7 @@ fn name_of(case: &Path) -> String {
     case.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// What the guard of a case gets.
+/// The input of a case.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Case {

@@ -12,7 +12,7 @@ pub(in super::super) struct Decision {
     pub(in super::super) warnings: Vec<Warning>,
 }
 
-/// What a decision concludes.
+/// The conclusion of a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in super::super) enum Conclusion {
     Allow(Allowed),

@@ -1,4 +1,4 @@
-//! What a test expects of a review: reasons as data, and texts where the text is the subject of the test.
+//! Expectations of a review: reasons as data, and texts in tests about texts.
 
 use std::ops::Deref;
 
