@@ -16,3 +16,5 @@ mod defects;
 mod literals;
 #[path = "../../../../crates/evaluator/policy/tests/parity/types.rs"]
 mod types;
+#[path = "../../../../crates/evaluator/policy/tests/words/mod.rs"]
+pub(super) mod words;

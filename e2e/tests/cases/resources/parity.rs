@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use e2e::prelude::*;
 
+use super::generator::words::comparable;
 use super::{exclusive, file, guards};
 use crate::cases::policies::{IN_FORCE_WITHIN, collection, name, parallel, read, recorded};
 
@@ -140,11 +141,18 @@ pub(super) fn difference(case: &Value, answer: &Value) -> Option<String> {
     let message = message.split_once(DENIED).map_or(message.as_str(), |(_, message)| message);
     // The guard writes a violation on one line.
     let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
-    if !words(&text(guard)).contains(&words(message)) {
+    let message = comparable(&words(message));
+    if !message.is_empty() && !text(guard).lines().any(|line| comparable(&words(line)).contains(&message)) {
         return describe("message");
     }
     let warnings = |value: &Value| -> Vec<String> {
-        value["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str).map(words).collect()
+        value["warnings"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .map(|text| comparable(&words(text)))
+            .collect()
     };
     let of_guard = warnings(answer);
     let is_missing = |native: &String| {

@@ -116,11 +116,7 @@ pub(super) fn into_key(content: Content, place: Place) -> Result<Box<str>, Synta
         Content::Bool(value) => value.to_string().into(),
         Content::Int(value) => value.to_string().into(),
         Content::Null | Content::Uint(_) | Content::Float(_) => {
-            return Err(SyntaxError::new(
-                place,
-                "YAML readers differ on the text of this key",
-                "quote the key",
-            ));
+            return Err(SyntaxError::new(place, KEY, "quote the key"));
         }
         Content::List(_) | Content::Map(_) => {
             return Err(SyntaxError::new(place, "a key is a list or map", "write the key as text"));

@@ -1,7 +1,7 @@
 //! The namespaces of the local cluster, kept up to date by a watch.
 //!
 //! API servers match the selectors of webhooks against such a cache, too. It never proves absence: a namespace that it does not have
-//! can be younger than the last event, and is requested. While the watch is interrupted, every namespace is requested.
+//! can be younger than the last event, and is requested. After a longer interruption of the watch, every namespace is requested.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -29,6 +29,10 @@ type Watched = PartialObjectMeta<Namespace>;
 /// without events.
 const FAILURE_AGE: Duration = Duration::from_secs(60);
 
+/// An interrupted watch does not stop the cache for this time. With the 20 s until a dead connection is noticed, labels are at most 75 s
+/// old.
+const MAX_INTERRUPTION: Duration = Duration::from_secs(55);
+
 /// The namespaces. Dropping it stops the watch.
 pub(super) struct Namespaces {
     state: Arc<RwLock<State>>,
@@ -39,14 +43,18 @@ pub(super) struct Namespaces {
 #[derive(Default)]
 struct State {
     store: Option<Store<Watched>>,
-    failure: Option<(Instant, Cause)>,
+    interruption: Option<Interruption>,
+}
+
+struct Interruption {
+    since: Instant,
+    last_failure: Instant,
+    cause: Cause,
 }
 
 impl State {
-    /// Returns the cause if the watch is interrupted.
-    fn failure(&self) -> Option<&Cause> {
-        let (at, cause) = self.failure.as_ref()?;
-        (at.elapsed() < FAILURE_AGE).then_some(cause)
+    fn interruption(&self) -> Option<&Interruption> {
+        self.interruption.as_ref().filter(|interruption| interruption.last_failure.elapsed() < FAILURE_AGE)
     }
 }
 
@@ -64,10 +72,10 @@ impl Namespaces {
         Self { state, task: task.abort_handle() }
     }
 
-    /// Returns a namespace, if the cache has it and the watch is not interrupted.
+    /// Returns a namespace, if the cache has it and the watch is not interrupted for long.
     pub(super) fn get(&self, name: &str) -> Option<Arc<Metadata>> {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
-        if state.failure().is_some() {
+        if state.interruption().is_some_and(|interruption| interruption.since.elapsed() > MAX_INTERRUPTION) {
             return None;
         }
         let found = state.store.as_ref()?.get(&ObjectRef::new(name))?;
@@ -81,12 +89,12 @@ impl Namespaces {
     /// Returns the line for `/readyz`.
     pub(super) fn readiness(&self) -> Readiness {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
-        let reason = match (&state.store, state.failure()) {
+        let reason = match (&state.store, state.interruption()) {
             (None, None) => "not read yet".to_owned(),
-            (None, Some(cause)) => format!("not read yet: {}", cause.text),
+            (None, Some(interruption)) => format!("not read yet: {}", interruption.cause.text),
             (Some(store), None) => format!("watched, {} objects", store.len()),
-            (Some(_), Some(cause)) => {
-                format!("the watch is interrupted, each get is sent to the API server: {}", cause.text)
+            (Some(store), Some(interruption)) => {
+                format!("the watch is interrupted, {} objects: {}", store.len(), interruption.cause.text)
             }
         };
         Readiness { name: Resource::NAMESPACES.to_string(), ok: state.store.is_some(), reason }
@@ -122,17 +130,19 @@ async fn watch(server: &ApiServer, state: &RwLock<State>) {
             Ok(Event::Init | Event::InitApply(_)) => {}
             Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_)) => {
                 state.store = Some(store.clone());
-                if state.failure.take().is_some() {
+                if state.interruption.take().is_some() {
                     tracing::info!("namespaces are watched again");
                 }
             }
             Err(error) => {
                 let Failure { cause, .. } = failure(&error, &server.name());
                 // Logged once for each cause, not for each attempt.
-                if state.failure().is_none_or(|old| old.code != cause.code) {
+                if state.interruption().is_none_or(|old| old.cause.code != cause.code) {
                     tracing::warn!(cause = cause.code, "namespaces are not watched: {}", cause.text);
                 }
-                state.failure = Some((Instant::now(), cause));
+                let last_failure = Instant::now();
+                let since = state.interruption().map_or(last_failure, |old| old.since);
+                state.interruption = Some(Interruption { since, last_failure, cause });
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::fake::{Fake, bookmark, list, live, namespace, settled, status};
 use super::{LIST, from, get, shop, team, watched};
@@ -84,13 +85,18 @@ async fn an_api_server_that_is_down_at_first_is_reported_and_tried_again_with_ba
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_breaks_is_opened_again_and_the_cache_is_not_used_meanwhile() {
+async fn a_watch_that_breaks_is_opened_again_and_the_cache_is_used_for_a_minute_at_most() {
     let (live, mut fake, stream) = watched().await;
     stream.breaks();
     settled().await;
-    let why = reason(&live).1;
-    assert!(why.starts_with("the watch is interrupted, each get is sent to the API server: "), "{why}");
-    let watch = fake.asked(&from(10)).await;
+    assert_eq!(known(&live, &mut fake).await.as_deref(), Some("a"));
+    assert!(reason(&live).1.starts_with("the watch is interrupted, 1 objects: "), "{}", reason(&live).1);
+    let begin = Instant::now();
+    let mut watch = fake.asked(&from(10)).await;
+    while begin.elapsed() < Duration::from_secs(56) {
+        drop(watch);
+        watch = fake.asked(&from(10)).await;
+    }
     let (answer, ()) = tokio::join!(get(&live, shop()), async {
         fake.asked("/api/v1/namespaces/shop").await.json(200, &namespace("shop", 14, "b"));
     });
