@@ -1,10 +1,11 @@
 //! Changes that Durward makes beside its reviews: Leases, the leader of an etcd cluster, and Events.
 //!
-//! Only a live control plane has a writer. A guard without one reports the step that it would take. The writer retries nothing:
-//! after a timeout the outcome is unknown, and the guard decides.
+//! Only a live control plane has a writer that changes something. [`DryRun`] says that it did. A writer retries nothing: after a
+//! timeout the outcome is unknown, and the guard decides.
 
 mod lease;
 
+use std::future::ready;
 use std::time::Instant;
 
 use admission::{BoxFuture, Cause};
@@ -37,6 +38,29 @@ pub trait Writer: Send + Sync {
 
     /// Creates an Event. If one with its name exists, the result is [`WriteResult::Conflict`].
     fn create_event<'a>(&'a self, event: &'a Event, deadline: Instant) -> BoxFuture<'a, WriteResult>;
+}
+
+/// The writer of a dry run: it changes nothing, and answers as if it had.
+#[derive(Debug, Clone, Copy)]
+pub struct DryRun;
+
+impl Writer for DryRun {
+    fn write<'a>(&'a self, _: &'a Lease, _: &'a StoredLease, _: Instant) -> BoxFuture<'a, WriteResult> {
+        Box::pin(ready(WriteResult::Written))
+    }
+
+    fn transfer_leadership<'a>(
+        &'a self,
+        _: &'a Endpoint,
+        _: Id,
+        _: Instant,
+    ) -> BoxFuture<'a, TransferResult> {
+        Box::pin(ready(TransferResult::Transferred))
+    }
+
+    fn create_event<'a>(&'a self, _: &'a Event, _: Instant) -> BoxFuture<'a, WriteResult> {
+        Box::pin(ready(WriteResult::Written))
+    }
 }
 
 /// The outcome of writing a Lease or an Event.

@@ -6,26 +6,33 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
+use admission::Cause;
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 
-use super::facts::{FactReader, Facts};
-use super::group::Member;
+use super::facts::FactReader;
 use super::input::{Effect, Progress, Round};
+use super::member::Member;
 use super::reservations;
 use cluster::etcd::Id;
-use cluster::writer::{StoredLease, TransferResult, WriteResult, Writer};
+use cluster::writer::{Reservation, StoredLease, TransferResult, WriteResult, Writer};
 
 /// The interval of reads after a leadership transfer.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Makes the changes for one member.
 pub(super) struct Effects<'e> {
-    /// Without one, an effect changes nothing, and the round shows it as done.
-    pub(super) writer: Option<&'e dyn Writer>,
+    pub(super) writer: &'e dyn Writer,
     pub(super) member: &'e Member<'e>,
     pub(super) end: Instant,
     pub(super) now: SystemTime,
+}
+
+/// Why a deletion is not reserved.
+pub(super) enum Unreserved {
+    /// Another replica changed the Lease first.
+    Conflict,
+    Failed(Cause),
 }
 
 impl Effects<'_> {
@@ -33,33 +40,36 @@ impl Effects<'_> {
     pub(super) async fn apply(
         &self,
         effect: Effect,
-        round: &mut Round,
+        round: &Round,
         progress: &mut Progress,
         reader: FactReader<'_>,
     ) -> bool {
-        if self.writer.is_none() {
-            self.assume(effect, &mut round.facts);
-            return false;
-        }
         let (to, name) = match effect {
             Effect::MoveLeader { to, name } => (to, name),
             Effect::Reserve => {
                 let uid = round.state.namespace_uid();
                 let written = match &round.state.lease {
                     Ok(stored) => self.reserve(stored, uid).await,
-                    Err(why) => WriteResult::Failed(why.clone()),
+                    Err(why) => Err(Unreserved::Failed(why.clone())),
                 };
-                return match written {
-                    WriteResult::Written | WriteResult::Conflict => true,
-                    WriteResult::Failed(why) => {
+                match written {
+                    Ok(reservation) => progress.reservation = Some(reservation),
+                    Err(Unreserved::Conflict) => {}
+                    Err(Unreserved::Failed(why)) => {
                         progress.reservation_error = Some(why);
-                        false
+                        return false;
                     }
-                };
+                }
+                return true;
             }
         };
-        match self.move_leader(to, round, reader).await {
-            TransferResult::Transferred => progress.moved_to = Some(name),
+        match self.transfer(to, round).await {
+            TransferResult::Transferred => {
+                progress.moved_to = Some(name);
+                if !progress.is_dry_run {
+                    self.wait_for_followers(to, round, reader).await;
+                }
+            }
             TransferResult::NotLeader => {}
             TransferResult::BadTarget => progress.unable_to_lead.push(to),
             TransferResult::Unsupported => progress.cannot_move_leader = true,
@@ -69,52 +79,42 @@ impl Effects<'_> {
         true
     }
 
-    /// Shows an effect as done, for a dry run.
-    fn assume(&self, effect: Effect, facts: &mut Facts) {
-        match effect {
-            Effect::MoveLeader { name, .. } => facts.assumed_leader = Some(name),
-            Effect::Reserve => {
-                match reservations::next(facts.reservation.as_ref(), &self.member.pod, None, facts.now) {
-                    Ok(reservation) => facts.reservation = Some(reservation),
-                    Err(why) => facts.reservation_error = Some(why),
-                }
-            }
-        }
-    }
-
     /// Writes the reservation of the pod over the Lease that was read. After a conflict, everything is read again.
-    pub(super) async fn reserve(&self, read: &StoredLease, namespace_uid: Option<&str>) -> WriteResult {
-        let (pod, now) = (&self.member.pod, self.now);
-        let Some(writer) = self.writer else { return WriteResult::Written };
-        let reservation = match reservations::next(read.reservation.as_ref(), pod, namespace_uid, now) {
-            Ok(reservation) => reservation,
-            Err(why) => return WriteResult::Failed(why),
-        };
-        let stored = StoredLease { version: read.version.clone(), reservation: Some(reservation) };
-        writer.write(&self.member.lease, &stored, self.end.into_std()).await
+    pub(super) async fn reserve(
+        &self,
+        read: &StoredLease,
+        namespace_uid: Option<&str>,
+    ) -> Result<Reservation, Unreserved> {
+        let held = read.reservation.as_ref();
+        let reservation = reservations::next(held, &self.member.pod, namespace_uid, self.now)
+            .map_err(Unreserved::Failed)?;
+        let stored = StoredLease { version: read.version.clone(), reservation: Some(reservation.clone()) };
+        match self.writer.write(&self.member.lease, &stored, self.end.into_std()).await {
+            WriteResult::Written => Ok(reservation),
+            WriteResult::Conflict => Err(Unreserved::Conflict),
+            WriteResult::Failed(why) => Err(Unreserved::Failed(why)),
+        }
     }
 
-    /// Moves leadership, and waits until most members report the new leader.
-    async fn move_leader(&self, to: Id, round: &Round, reader: FactReader<'_>) -> TransferResult {
-        let (pods, own) = (&round.facts.pods, &self.member.pod);
-        let Some(writer) = self.writer else { return TransferResult::Transferred };
+    async fn transfer(&self, to: Id, round: &Round) -> TransferResult {
+        let own = &self.member.pod;
         // The list may have a newer address than the first read.
-        let listed = pods.iter().find(|listed| listed.pod.uid == own.uid);
+        let listed = round.facts.pods.iter().find(|listed| listed.pod.uid == own.uid);
         let leader = self.member.group.peer(listed.map_or(own, |listed| &listed.pod));
-        let moved = writer.transfer_leadership(&leader, to, self.end.into_std()).await;
-        if moved != TransferResult::Transferred {
-            return moved;
-        }
+        self.writer.transfer_leadership(&leader, to, self.end.into_std()).await
+    }
+
+    /// Waits until most members report the new leader.
+    async fn wait_for_followers(&self, to: Id, round: &Round, reader: FactReader<'_>) {
         let majority = round.table.voters.as_ref().map_or(usize::MAX, |voters| voters / 2 + 1);
         while Instant::now() < self.end {
-            let statuses = join_all(pods.iter().map(|pod| reader.status(&pod.pod))).await;
+            let statuses = join_all(round.facts.pods.iter().map(|pod| reader.status(&pod.pod))).await;
             let following = statuses.into_iter().flatten().filter(|status| status.leader == Some(to));
             let following: BTreeSet<Id> = following.map(|status| status.member).collect();
             if following.len() >= majority {
-                break;
+                return;
             }
             sleep(POLL_INTERVAL).await;
         }
-        TransferResult::Transferred
     }
 }

@@ -41,8 +41,6 @@ pub(super) struct Facts {
     pub(super) reservation: Option<Reservation>,
     /// Why the Lease could not be read.
     pub(super) reservation_error: Option<Cause>,
-    /// The member to which a dry run assumes that leadership moved.
-    pub(super) assumed_leader: Option<String>,
 }
 
 /// One pod of the etcd cluster. The flags about leaving are never set for the pod under review, and it has no deadline.
@@ -189,7 +187,6 @@ impl FactReader<'_> {
             without_owner: if is_torn_down { BTreeSet::new() } else { uids(&is_without_owner) },
             reservation: state.lease.as_ref().ok().and_then(|lease| lease.reservation.clone()),
             reservation_error: state.lease.as_ref().err().cloned(),
-            assumed_leader: None,
         };
         facts.about(uid)
     }

@@ -25,14 +25,6 @@ pub(super) fn entries<'c>(
         .filter(move |entry| entry.namespaces.may_match(namespace) && entry.selector.matches(labels))
 }
 
-/// A pod and its etcd cluster.
-pub(super) struct Member<'m> {
-    pub(super) pod: Pod,
-    pub(super) entry: &'m EtcdClusterConfig,
-    pub(super) group: Group,
-    pub(super) lease: Lease,
-}
-
 /// The pods of one etcd cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Group {

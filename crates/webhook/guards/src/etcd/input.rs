@@ -5,10 +5,12 @@ use admission::Cause;
 use super::config::{Config, EtcdClusterConfig, LeaderPolicy, OnPodDelete};
 use super::facts::Facts;
 use super::kube_state::KubeState;
+use super::overrides::Override;
 use super::pod::Pod;
 use super::removal::Removal;
 use super::table::{MemberState, Row, Table};
 use cluster::etcd::Id;
+use cluster::writer::Reservation;
 
 /// A change that is needed before a member can be deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,20 +27,37 @@ pub(super) enum Effect {
 /// The result of one read of Kubernetes and the members.
 pub(super) struct Round {
     pub(super) state: KubeState,
+    /// The override annotations of the namespace.
+    pub(super) namespace_override: Override,
     pub(super) facts: Facts,
     pub(super) table: Table,
 }
 
 impl Round {
-    pub(super) fn new(state: KubeState, facts: Facts) -> Self {
+    pub(super) fn new(state: KubeState, namespace_override: Override, facts: Facts) -> Self {
         let table = Table::of(&facts);
-        Self { state, facts, table }
+        Self { state, namespace_override, facts, table }
+    }
+
+    /// Returns the input of a decision about a pod.
+    pub(super) fn input<'i>(
+        &'i self,
+        config: &'i Config,
+        entry: &'i EtcdClusterConfig,
+        removal: &'i Removal,
+        pod: &'i Pod,
+        progress: &'i Progress,
+    ) -> Input<'i> {
+        Input { config, entry, removal, pod, facts: &self.facts, table: &self.table, progress }
     }
 }
 
 /// The effects of this review so far.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Progress {
+    /// Whether the writer changes nothing, so that no read shows these effects.
+    pub(super) is_dry_run: bool,
+    pub(super) reservation: Option<Reservation>,
     pub(super) reservation_error: Option<Cause>,
     /// The members that cannot take over leadership.
     pub(super) unable_to_lead: Vec<Id>,
@@ -69,6 +88,12 @@ pub(super) struct Input<'i> {
 }
 
 impl Input<'_> {
+    /// Returns the reservation in the Lease, of any pod.
+    pub(super) fn reservation(&self) -> Option<&Reservation> {
+        let assumed = self.progress.reservation.as_ref().filter(|_| self.progress.is_dry_run);
+        assumed.or(self.facts.reservation.as_ref())
+    }
+
     /// Returns why the deletion cannot be reserved.
     pub(super) fn reservation_error(&self) -> Option<&Cause> {
         self.facts.reservation_error.as_ref().or(self.progress.reservation_error.as_ref())

@@ -7,16 +7,13 @@ mod members;
 mod remedy;
 mod texts;
 
-use std::time::SystemTime;
-
 use admission::{Cause, Code, Denial, DenialCause, OVERRIDE, Ruling, Verdict, one_line};
 
-use super::config::Config;
-use super::decide::{Allowed, Conclusion, Decision, Reason, UnknownCause, Warning};
+use super::decide::{Allowed, Conclusion, Reason, UnknownCause, Warning};
 use super::input::Input;
-use super::overrides::{self, Override};
-use super::pod::Pod;
+use super::overrides;
 use super::removal::{Removal, RemovalKind};
+use super::reviewed::Reviewed;
 use super::table::{MemberState, Row, TOO_FEW_ANSWERS};
 use crate::exempt;
 use crate::message::Message;
@@ -90,26 +87,15 @@ impl ReasonCode {
     }
 }
 
-/// The subject of a message.
-pub(super) struct About<'a> {
-    pub(super) config: &'a Config,
-    pub(super) removal: &'a Removal,
-    /// The stored pod, or that of the review.
-    pub(super) pod: Option<&'a Pod>,
-    pub(super) now: SystemTime,
-    /// The facts of a decision by the members.
-    pub(super) members: Option<Input<'a>>,
-}
-
-/// Renders a decision.
-pub(super) fn ruling(about: &About<'_>, decision: &Decision) -> Ruling {
-    let mut ruling = match &decision.conclusion {
-        Conclusion::Allow(why) => about.audited(about.allow(why)),
-        Conclusion::Deny(reason) => about.deny(reason),
-        Conclusion::Unknown(causes) => about.unknown(causes),
+/// Renders the decision of a review.
+pub(super) fn ruling(reviewed: &Reviewed<'_>) -> Ruling {
+    let mut ruling = match &reviewed.decision.conclusion {
+        Conclusion::Allow(why) => reviewed.audited(reviewed.allow(why)),
+        Conclusion::Deny(reason) => reviewed.deny(reason),
+        Conclusion::Unknown(causes) => reviewed.unknown(causes),
     };
-    for warning in &decision.warnings {
-        ruling.warnings.push(texts::warning(about.removal, about.cluster(), warning));
+    for warning in &reviewed.decision.warnings {
+        ruling.warnings.push(texts::warning(reviewed.removal, reviewed.cluster(), warning));
         if let Warning::Transferred { to } = warning {
             ruling.audit.set("moved-leader", to);
         }
@@ -117,14 +103,14 @@ pub(super) fn ruling(about: &About<'_>, decision: &Decision) -> Ruling {
     ruling
 }
 
-impl About<'_> {
+impl Reviewed<'_> {
     /// Returns the name of the etcd cluster, if its members were asked.
     fn cluster(&self) -> &str {
-        self.members.as_ref().map_or("", |input| &input.table.cluster)
+        self.members.as_ref().map_or("", |(round, _)| &round.table.cluster)
     }
 
     fn audited(&self, ruling: Ruling) -> Ruling {
-        let Some(Input { table, .. }) = self.members else { return ruling };
+        let Some(Input { table, .. }) = self.input() else { return ruling };
         let members: Vec<String> = table.rows.iter().map(|row| members::line(table, row)).collect();
         ruling.audit("etcd-cluster", &table.cluster).audit("members", members.join("; "))
     }
@@ -154,7 +140,7 @@ impl About<'_> {
     /// Returns why a deletion is denied, with what is wrong with the other members.
     fn why(&self, reason: &Reason) -> String {
         let why = texts::reason(self.removal, self.cluster(), reason);
-        let culprits = match (reason, &self.members) {
+        let culprits = match (reason, self.input()) {
             (Reason::Quorum { .. } | Reason::QuorumLost, Some(Input { table, pod, .. })) => {
                 members::culprits(table, &pod.uid)
             }
@@ -190,7 +176,7 @@ impl About<'_> {
             [UnknownCause::UnreadOwner { denied, .. }] => Some(denied),
             _ => None,
         };
-        let table = self.members.as_ref().filter(|_| denied.is_none()).map(|input| input.table);
+        let table = self.input().filter(|_| denied.is_none()).map(|input| input.table);
         let Some(table) = table else {
             let mut denial = self.unread(&of_users);
             let why = denied.map(|denied| self.why(denied));
@@ -221,21 +207,19 @@ impl About<'_> {
     /// Returns the denial if Kubernetes could not be read.
     fn unread(&self, causes: &[Cause]) -> Denial {
         let mut message = Message::new(&unknown_summary(self.removal, causes));
-        let current = self.current_override();
-        message = overrides::add_invalid(message, &current);
+        message = overrides::add_invalid(message, &self.pod_override);
         if let Some(why) = causes.first() {
             message = remedy::add_for_cause(message, self.config, why);
         }
-        message = self.add_override(message, &current, "");
+        message = self.add_override(message, "");
         let details = causes.iter().map(|why| detail(ReasonCode::Unknown, &why.text, why.code)).collect();
         denial(self.removal.kind, &message, details)
     }
 
     fn denial(&self, reason: ReasonCode, why: &str, summary: &str, causes: &[Cause]) -> Denial {
         let mut message = Message::new(summary);
-        let current = self.current_override();
         let mut details = vec![detail(reason, why, self.cluster())];
-        if let Some(input) = self.members {
+        if let Some(input) = self.input() {
             let Input { table, pod, .. } = input;
             let is_abnormal = |row: &&Row| row.uid != pod.uid && row.state != MemberState::Healthy;
             let abnormal: Vec<&Row> = table.rows.iter().filter(is_abnormal).take(MAX_ROWS).collect();
@@ -244,7 +228,7 @@ impl About<'_> {
                     message = message.detail(&members::line(table, row));
                 }
             }
-            message = overrides::add_invalid(message, &current);
+            message = overrides::add_invalid(message, &self.pod_override);
             message = remedy::add(message, input, reason, causes);
             details.extend(table.rows.iter().map(|row| DenialCause {
                 reason: state_name(&row.state).to_owned(),
@@ -255,21 +239,16 @@ impl About<'_> {
             message = message.next("retry");
         }
         if !reason.is_temporary() {
-            message = self.add_override(message, &current, reason.consequence());
+            message = self.add_override(message, reason.consequence());
         }
         denial(self.removal.kind, &message, details)
     }
 
-    fn current_override(&self) -> Override {
-        self.pod.map_or(Override::None, |pod| {
-            overrides::judge(self.config, &pod.name, &pod.annotations, self.now)
-        })
-    }
-
     /// Adds the command that overrides the denial.
-    fn add_override(&self, message: Message, current: &Override, consequence: &str) -> Message {
+    fn add_override(&self, message: Message, consequence: &str) -> Message {
         let Removal { kind, namespace, name, .. } = self.removal;
-        overrides::add(message, self.config, *kind, (namespace, name), (current, self.now), consequence)
+        let current = (&self.pod_override, self.now);
+        overrides::add(message, self.config, *kind, (namespace, name), current, consequence)
     }
 }
 

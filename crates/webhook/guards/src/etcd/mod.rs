@@ -16,14 +16,14 @@
 //! |---|---|
 //! | `removal` | reads which pod is deleted or evicted |
 //! | `review` | runs the steps of a review and keeps its time |
-//! | `group`, `pod`, `wire` | find the pods of an etcd cluster |
+//! | `member`, `group`, `pod`, `wire` | find the pod and its etcd cluster |
 //! | `kube_reader`, `kube_state`, `owners` | read namespace, owner, node, pods and Lease |
 //! | `facts` | asks the members |
 //! | `table`, `size` | judge the members and the size of the etcd cluster. Pure |
 //! | `input`, `decide` | decide. Pure |
 //! | `reservations` | judge the reservation in the Lease. Pure |
-//! | `effects` | reserves deletions and moves leadership |
-//! | `messages`, `overrides` | texts and override hints |
+//! | `effects`, `unchecked` | reserve deletions and move leadership |
+//! | `reviewed`, `messages`, `overrides` | render the decision |
 //! | `survey` | reads all etcd clusters for commands |
 //! | `config`, `rules`, `policies` | configuration, webhook entries, permissions and native policies |
 
@@ -37,6 +37,7 @@ mod group;
 mod input;
 mod kube_reader;
 mod kube_state;
+mod member;
 mod messages;
 mod overrides;
 mod owners;
@@ -45,12 +46,14 @@ mod policies;
 mod removal;
 mod reservations;
 mod review;
+mod reviewed;
 mod rules;
 mod size;
 mod survey;
 mod table;
 #[cfg(test)]
 mod tests;
+mod unchecked;
 mod wire;
 
 use std::any::Any;
@@ -229,7 +232,7 @@ impl Guard for EtcdGuard {
                 Err(why) => return Ruling::unknown(why),
             };
             let review = Review::new(&self.config, &self.clients, &removal, deadline.into());
-            review.run(request).await.ruling(&self.config, &removal, self.clients.context.now())
+            messages::ruling(&review.run(request).await)
         })
     }
 }

@@ -53,8 +53,8 @@ pub(super) enum ReservationStatus {
 
 impl ReservationStatus {
     /// Returns the status for the review of the pod with this uid.
-    pub(super) fn of(facts: &Facts, table: &Table, uid: &str) -> Self {
-        let Some(held) = &facts.reservation else { return Self::Free };
+    pub(super) fn of(held: Option<&Reservation>, facts: &Facts, table: &Table, uid: &str) -> Self {
+        let Some(held) = held else { return Self::Free };
         let has_ended = !is_valid(held, facts.now);
         if held.uid != uid {
             let is_free = has_ended || is_replaced(held, facts, table);

@@ -14,17 +14,16 @@ use futures_util::future::{join, join_all};
 use tokio::time::Instant;
 
 use super::config::{Config, EtcdClusterConfig, NamespaceMatch};
-use super::decide;
 use super::facts::{FactReader, Facts};
-use super::group::{self, Group, Member};
-use super::input::Round;
+use super::group::{self, Group};
 use super::kube_reader::{KubeReader, Namespace, PODS, read_pods};
 use super::kube_state::KubeState;
+use super::member::Member;
 use super::messages;
 use super::owners::Owners;
 use super::pod::Pod;
 use super::removal::{Removal, RemovalKind};
-use super::review::{Review, Reviewed};
+use super::review::Review;
 use super::table::{MemberState, Row, Table};
 use ::config::SelectorExt as _;
 use cluster::fleet::Part;
@@ -203,8 +202,7 @@ impl Survey {
         let state = KubeState { owners, lease: stored, ..state };
         let facts = FactReader { clients, config: &self.config, group, end: Instant::now() + TIMEOUT };
         let facts = facts.about("", &state).await;
-        let round = Round::new(state, facts);
-        let table = &round.table;
+        let table = Table::of(&facts);
         let mut members = Vec::new();
         for row in &table.rows {
             let found = pods.iter().zip(&nodes).find(|(pod, _)| pod.uid == row.uid);
@@ -213,11 +211,11 @@ impl Survey {
                 Some((pod, has_node)) => {
                     let member =
                         Member { pod: pod.clone(), entry, group: group.clone(), lease: lease.clone() };
-                    let state = KubeState { has_node: has_node.clone(), ..round.state.clone() };
-                    Some(deletion(&self.review(clients, member, state, &round.facts).await))
+                    let state = KubeState { has_node: has_node.clone(), ..state.clone() };
+                    Some(deletion(&self.review(clients, member, state, &facts).await))
                 }
             };
-            members.push(member_report(table, row, deletion));
+            members.push(member_report(&table, row, deletion));
         }
         let Lease { namespace, name } = &lease;
         let voters = table.voters.as_ref().ok().copied();
@@ -233,13 +231,13 @@ impl Survey {
             changes: table.changes.iter().map(messages::change).collect(),
             notes: table.notes.iter().map(messages::note).collect(),
             lease: format!("{namespace}/{name}"),
-            lease_error: round.facts.reservation_error.as_ref().map(ReportCause::from),
+            lease_error: facts.reservation_error.as_ref().map(ReportCause::from),
         }
     }
 
     /// Returns the ruling on a dry run by a user.
     async fn review(&self, clients: &Clients, member: Member<'_>, state: KubeState, facts: &Facts) -> Ruling {
-        let (config, pod, now) = (&self.config, &member.pod, state.now);
+        let pod = &member.pod;
         let removal = Removal {
             kind: RemovalKind::Delete,
             namespace: pod.namespace.clone(),
@@ -251,16 +249,8 @@ impl Survey {
             only_uid: None,
             pod: None,
         };
-        let early = decide::from_pod(config, &removal, pod, now)
-            .or_else(|| decide::from_kube_state(config, &removal, pod, &state));
-        let reviewed = if let Some(decision) = early {
-            Reviewed::from(decision)
-        } else {
-            let round = Round::new(state, facts.clone().about(&pod.uid));
-            let review = Review::new(config, clients, &removal, Instant::now() + TIMEOUT);
-            review.review_member(&member, Some(round)).await
-        };
-        reviewed.of(member).ruling(config, &removal, now)
+        let review = Review::new(&self.config, clients, &removal, Instant::now() + TIMEOUT);
+        messages::ruling(&review.review_read(member, state, facts).await)
     }
 }
 

@@ -1,13 +1,10 @@
 //! Decisions without the members: by the request, the pod, and the state of Kubernetes.
 
-use std::collections::BTreeMap;
-use std::time::SystemTime;
-
 use admission::{Cause, Request};
 
 use super::super::config::Config;
 use super::super::kube_state::KubeState;
-use super::super::overrides::{self, Override};
+use super::super::overrides::Override;
 use super::super::owners::OwnerState;
 use super::super::pod::Pod;
 use super::super::removal::Removal;
@@ -23,13 +20,8 @@ pub(in super::super) fn exempt(
     Some(Decision::allow(Allowed::Exempt(key)))
 }
 
-/// Decides by the pod.
-pub(in super::super) fn from_pod(
-    config: &Config,
-    removal: &Removal,
-    pod: &Pod,
-    now: SystemTime,
-) -> Option<Decision> {
+/// Decides by the pod and its override.
+pub(in super::super) fn from_pod(removal: &Removal, pod: &Pod, by: &Override) -> Option<Decision> {
     if pod.is_mirror() {
         return Some(Decision::allow(Allowed::MirrorPod));
     }
@@ -39,7 +31,7 @@ pub(in super::super) fn from_pod(
     if pod.has_ended() {
         return Some(Decision::allow(Allowed::PodEnded));
     }
-    overridden(config, &pod.name, &pod.annotations, now)
+    overridden(by)
 }
 
 /// Decides about a pod that the API server does not have, or has with another uid.
@@ -53,8 +45,8 @@ pub(in super::super) fn missing(removal: &Removal) -> Decision {
 
 /// Decides about a pod that could not be read. Teardown, repair and overrides need no other facts. Without the stored pod, they are
 /// not reserved.
-pub(in super::super) fn unread(config: &Config, removal: &Removal, why: &Cause, now: SystemTime) -> Decision {
-    let decision = removal.pod.as_ref().and_then(|pod| match from_pod(config, removal, pod, now) {
+pub(in super::super) fn unread(removal: &Removal, why: &Cause, by: &Override) -> Decision {
+    let decision = removal.pod.as_ref().and_then(|pod| match from_pod(removal, pod, by) {
         None if pod.is_deleting => Some(Decision::allow(Allowed::AlreadyDeleting)),
         decision => decision,
     });
@@ -65,31 +57,19 @@ pub(in super::super) fn unread(config: &Config, removal: &Removal, why: &Cause, 
     }
 }
 
-/// Returns the allow for an object with an active override.
-pub(in super::super) fn overridden(
-    config: &Config,
-    name: &str,
-    annotations: &BTreeMap<String, String>,
-    now: SystemTime,
-) -> Option<Decision> {
-    match overrides::judge(config, name, annotations, now) {
+/// Returns the allow by an active override.
+pub(in super::super) fn overridden(by: &Override) -> Option<Decision> {
+    match by.clone() {
         Override::Active { reason, until } => Some(Decision::allow(Allowed::Overridden { reason, until })),
         Override::None | Override::Invalid(_) => None,
     }
 }
 
-/// Decides by the state of Kubernetes.
-pub(in super::super) fn from_kube_state(
-    config: &Config,
-    removal: &Removal,
-    pod: &Pod,
-    state: &KubeState,
-) -> Option<Decision> {
+/// Decides by the state of Kubernetes and the override of the namespace.
+pub(in super::super) fn from_kube_state(pod: &Pod, state: &KubeState, by: &Override) -> Option<Decision> {
     let allow = |why: Allowed| Some(Decision::allow(why));
     let unknown = |why: UnknownCause| Some(Decision::unknown(why));
-    if let Ok(namespace) = &state.namespace
-        && let Some(early) = overridden(config, &removal.namespace, &namespace.annotations, state.now)
-    {
+    if let Some(early) = overridden(by) {
         return Some(early);
     }
     // Another cluster has neither the pod nor its namespace, owner and node. Their absence counts only in the cluster of the pod.
@@ -124,10 +104,9 @@ pub(in super::super) fn from_kube_state(
 /// Completes a decision by the members with what else Kubernetes says. A denial is Unknown if the pod's owner of an operator's kind
 /// could not be read: the deletion may be a teardown. Invalid override annotations of the namespace are a warning.
 pub(in super::super) fn with_state(
-    config: &Config,
-    removal: &Removal,
     pod: &Pod,
     state: &KubeState,
+    by: &Override,
     mut decision: Decision,
 ) -> Decision {
     if let (Err(why), Conclusion::Deny(denied)) = (&state.owners.own, &decision.conclusion)
@@ -136,12 +115,10 @@ pub(in super::super) fn with_state(
         let why = UnknownCause::UnreadOwner { why: why.clone(), denied: denied.clone() };
         decision.conclusion = Conclusion::Unknown(vec![why]);
     }
-    if let Ok(namespace) = &state.namespace
-        && !decision.is_allowed()
-        && let Override::Invalid(wrong) =
-            overrides::judge(config, &removal.namespace, &namespace.annotations, state.now)
-    {
-        return decision.warn(Warning::NamespaceOverride(wrong));
+    match by {
+        Override::Invalid(wrong) if !decision.is_allowed() => {
+            decision.warn(Warning::NamespaceOverride(wrong.clone()))
+        }
+        _ => decision,
     }
-    decision
 }

@@ -27,7 +27,8 @@ pub(super) fn decide_leader(input: Input<'_>, me: &Row, decision: Decision) -> S
         }
         return Ok(Decision::deny(Reason::NoTransfer));
     }
-    if let Some(to) = &input.facts.assumed_leader {
+    // The members still report that it leads.
+    if let Some(to) = progress.moved_to.as_ref().filter(|_| progress.is_dry_run) {
         return allow(Warning::WouldTransfer { to: to.clone() });
     }
     let next = input.table.successor(me, &progress.unable_to_lead);

@@ -70,7 +70,7 @@ fn allow_reserved(input: Input<'_>, me: &Row, decision: Decision) -> Step {
 
 /// Returns the denial while no allow can rely on a reservation.
 fn without_reservation(input: Input<'_>) -> Result<Option<Decision>, Effect> {
-    match ReservationStatus::of(input.facts, input.table, &input.pod.uid) {
+    match ReservationStatus::of(input.reservation(), input.facts, input.table, &input.pod.uid) {
         ReservationStatus::Fresh => Ok(None),
         ReservationStatus::Free | ReservationStatus::Renewable => Err(Effect::Reserve),
         ReservationStatus::Exhausted(since) => Ok(Some(Decision::deny(Reason::Backoff { since }))),
@@ -84,7 +84,7 @@ fn add_cluster_warnings(input: Input<'_>, me: &Row, mut decision: Decision) -> D
     if let MemberState::Unhealthy(problem) = &me.state {
         decision.warnings.push(Warning::Unhealthy(problem.clone()));
     }
-    let moved_to = input.progress.moved_to.clone();
+    let moved_to = input.progress.moved_to.clone().filter(|_| !input.progress.is_dry_run);
     decision.warnings.extend(moved_to.map(|to| Warning::Transferred { to }));
     decision
 }

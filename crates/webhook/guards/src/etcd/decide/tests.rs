@@ -265,7 +265,6 @@ impl Any {
             began: now(),
             reservation: self.holder().filter(|_| !self.has_reservation_error).map(reservation),
             reservation_error: self.has_reservation_error.then(|| Cause::new(cause::FORBIDDEN, "no")),
-            assumed_leader: None,
         }
     }
 

@@ -64,7 +64,6 @@ fn table_with(change: impl FnOnce(&mut Facts)) -> Table {
         began: now(),
         reservation: None,
         reservation_error: None,
-        assumed_leader: None,
     };
     change(&mut facts);
     Table::of(&facts)

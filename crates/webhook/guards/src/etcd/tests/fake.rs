@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::task::yield_now;
 
 use super::super::fixture::{config, delete, evict, now, pod};
+use super::super::messages;
 use super::super::removal::{Removal, RemovalKind, ReviewedField};
 use super::super::review::Review;
 use super::super::{EtcdGuard, NAME};
@@ -524,8 +525,9 @@ pub(super) async fn review(guard: &EtcdGuard, body: &[u8]) -> Reviewed {
         return Reviewed::without_outcome(guard.review(request, deadline.into_std()).await);
     };
     let reviewed = Review::new(&guard.config, &guard.clients, &removal, deadline).run(request).await;
-    let ruling = reviewed.ruling(&guard.config, &removal, guard.clients.context.now());
-    let states = reviewed.states();
+    let ruling = messages::ruling(&reviewed);
+    let rows = reviewed.members.iter().flat_map(|(round, _)| &round.table.rows);
+    let states = rows.map(|row| (row.name.clone(), row.state.clone())).collect();
     Reviewed { ruling, outcome: Some(reviewed.decision), states }
 }
 

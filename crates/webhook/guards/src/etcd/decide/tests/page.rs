@@ -8,7 +8,9 @@ use std::time::Duration;
 use admission::Verdict;
 use k8s_openapi::jiff::Timestamp;
 
-use super::super::super::messages::{self, About};
+use super::super::super::messages;
+use super::super::super::overrides::Override;
+use super::super::super::reviewed::Reviewed;
 use super::*;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/src/reference/etcd-decisions.md");
@@ -87,9 +89,16 @@ impl Any {
             Err(Effect::Reserve) => "reserve".to_owned(),
             Err(Effect::MoveLeader { .. }) => "transfer".to_owned(),
             Ok(decision) => {
-                let Input { config, removal, pod, .. } = input;
-                let about = About { config, removal, pod: Some(pod), now: now(), members: Some(input) };
-                let ruling = messages::ruling(&about, &decision);
+                let Input { config, removal, .. } = input;
+                let ruling = messages::ruling(&Reviewed {
+                    config,
+                    removal,
+                    now: now(),
+                    decision,
+                    pod_override: Override::None,
+                    member: None,
+                    members: None,
+                });
                 match &ruling.verdict {
                     Verdict::Allow if ruling.warnings.is_empty() => "allow".to_owned(),
                     Verdict::Allow => "allow, warn".to_owned(),
