@@ -9,13 +9,13 @@ use node::{device_plugin, label};
 /// Agents of Durward for nodes with LXCFS
 #[derive(Debug, Parser)]
 #[command(name = "durward-node", version)]
-struct Cli {
+struct NodeCli {
     #[command(subcommand)]
-    command: Command,
+    command: NodeCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum NodeCommand {
     /// Node agent: label nodes where LXCFS works
     #[command(
         after_help = "Example:\n  durward-node label --config durward.yaml --node $NODE_NAME\n\nReads guards.lxcfs: lxcfsPath, files and nodeAffinity. On SIGTERM, label and annotation stay on the Node, because LXCFS keeps running. The annotation contains the time of its last update."
@@ -29,9 +29,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match &Cli::parse().command {
-        Command::Label(args) => label::run(args),
-        Command::DevicePlugin(args) => device_plugin::run(args),
+    let result = match &NodeCli::parse().command {
+        NodeCommand::Label(args) => label::run(args),
+        NodeCommand::DevicePlugin(args) => device_plugin::run(args),
     };
     result.unwrap_or_else(|problems| {
         let mut stderr = io::stderr().lock();

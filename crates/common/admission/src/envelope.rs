@@ -1,7 +1,7 @@
 //! Decodes `AdmissionReview` v1 and v1beta1 in one pass over the body. Objects stay raw, except for their [`Fields`].
 //!
 //! A duplicate key of the envelope is an error, because the request would be ambiguous. One within an object makes only that
-//! object ambiguous ([`Object::duplicate_key`]).
+//! object ambiguous ([`ReviewedObject::duplicate_key`]).
 //!
 //! Both versions have the same request. API server 1.35 still sends v1beta1 to webhooks that ask for it in
 //! `admissionReviewVersions`. The answer must have the version of the request.
@@ -10,7 +10,7 @@ use std::borrow::Cow;
 
 use crate::budget::ReviewMemory;
 use crate::decode_error::DecodeError;
-use crate::fields::{Fields, OWN_DRY_RUN, OWN_NAME, OWN_NAMESPACE, OWN_UID, Object};
+use crate::fields::{Fields, OWN_DRY_RUN, OWN_NAME, OWN_NAMESPACE, OWN_UID, ReviewedObject};
 use crate::keys::{self, keys};
 use crate::names;
 use crate::request::{GroupVersionKind, GroupVersionResource, Operation, Request, User};
@@ -214,8 +214,8 @@ struct PartialRequest<'a> {
     namespace: Cow<'a, str>,
     operation: Option<Operation>,
     user: User<'a>,
-    object: Option<Object<'a>>,
-    old_object: Option<Object<'a>>,
+    object: Option<ReviewedObject<'a>>,
+    old_object: Option<ReviewedObject<'a>>,
     options: Option<Raw<'a>>,
     dry_run: bool,
 }
@@ -309,7 +309,8 @@ impl<'a> PartialRequest<'a> {
     /// Refuses names and uids that no object has, for all guards: they become keys of maps, parts of paths and of messages.
     fn check_names(&self) -> Result<(), Malformed> {
         let invalid = |field, why| Malformed::InvalidName { field, why };
-        let own = |object: &Object<'a>, index| object.own(index).and_then(Raw::text).unwrap_or_default();
+        let own =
+            |object: &ReviewedObject<'a>, index| object.own(index).and_then(Raw::text).unwrap_or_default();
         let is_dns = names::DNS_GROUPS.contains(&self.resource.group.as_ref());
         let check = if is_dns { names::check_dns } else { names::check };
         names::check_uid(&self.uid).map_err(|why| invalid("uid of the request", why))?;

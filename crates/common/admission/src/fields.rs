@@ -2,7 +2,7 @@
 //!
 //! JSON allows a key twice and does not say which value counts. If this concerns the path to a field, no field of the object is
 //! read, because another reader could see another name or other labels. The guard decides about such an object
-//! ([`Object::duplicate_key`]). API servers send none.
+//! ([`ReviewedObject::duplicate_key`]). API servers send none.
 
 use std::borrow::Cow;
 
@@ -44,21 +44,21 @@ macro_rules! fields {
 /// Paths (JSON pointers) into `object` and `oldObject`, created once per guard.
 #[derive(Debug, Clone)]
 pub struct Fields {
-    keys: Vec<Key>,
+    keys: Vec<PathKey>,
 }
 
 /// A key of an object on the path to a field.
 #[derive(Debug, Clone)]
-struct Key {
+struct PathKey {
     name: String,
     /// A bit for each field that is the value of the key.
     fields: u32,
     /// The keys of the value, if that is an object.
-    keys: Vec<Key>,
+    keys: Vec<PathKey>,
 }
 
 impl Fields {
-    /// Creates the list. [`Object::field`] takes a name of [`fields!`] or an index into `pointers`. Pointers above [`MAX_FIELDS`] are ignored.
+    /// Creates the list. [`ReviewedObject::field`] takes a name of [`fields!`] or an index into `pointers`. Pointers above [`MAX_FIELDS`] are ignored.
     pub fn new(pointers: &[&str]) -> Self {
         let mut keys = Vec::new();
         for (index, pointer) in OWN.iter().chain(pointers).take(MAX_FIELDS).enumerate() {
@@ -79,7 +79,7 @@ impl Fields {
     pub(crate) fn capture<'a>(
         &self,
         scanner: &mut Scanner<'a>,
-        object: &mut Option<Object<'a>>,
+        object: &mut Option<ReviewedObject<'a>>,
     ) -> Result<(), JsonError> {
         if scanner.peek()? == Shape::Null {
             *object = None;
@@ -87,7 +87,8 @@ impl Fields {
         }
         // `peek` has skipped white space.
         let mut whole = scanner.clone();
-        let empty = Object { raw: Raw::NULL, fields: [Span::ABSENT; MAX_FIELDS], duplicate_key: None };
+        let empty =
+            ReviewedObject { raw: Raw::NULL, fields: [Span::ABSENT; MAX_FIELDS], duplicate_key: None };
         let object = object.insert(empty);
         Capture { object, start: scanner.offset() }.read(scanner, &self.keys)?;
         object.raw = whole.value_until(scanner);
@@ -99,11 +100,11 @@ impl Fields {
 }
 
 /// Adds the keys of a path to a field.
-fn add(keys: &mut Vec<Key>, path: &[String], field: u32) {
+fn add(keys: &mut Vec<PathKey>, path: &[String], field: u32) {
     let [name, below @ ..] = path else { return };
     let index = keys.iter().position(|key| key.name == *name).unwrap_or(keys.len());
     if index == keys.len() {
-        keys.push(Key { name: name.clone(), fields: 0, keys: Vec::new() });
+        keys.push(PathKey { name: name.clone(), fields: 0, keys: Vec::new() });
     }
     if let Some(key) = keys.get_mut(index) {
         if below.is_empty() { key.fields |= field } else { add(&mut key.keys, below, field) }
@@ -112,14 +113,14 @@ fn add(keys: &mut Vec<Key>, path: &[String], field: u32) {
 
 /// An object while it is read.
 struct Capture<'o, 'a> {
-    object: &'o mut Object<'a>,
+    object: &'o mut ReviewedObject<'a>,
     /// The offset of the object.
     start: usize,
 }
 
 impl<'a> Capture<'_, 'a> {
     /// Reads a value. If it is an object, `keys` are the keys that lead to fields.
-    fn read(&mut self, scanner: &mut Scanner<'a>, keys: &[Key]) -> Result<(), JsonError> {
+    fn read(&mut self, scanner: &mut Scanner<'a>, keys: &[PathKey]) -> Result<(), JsonError> {
         if keys.is_empty() || scanner.peek()? != Shape::Object {
             return scanner.skip();
         }
@@ -176,14 +177,14 @@ impl Span {
 
 /// An object of a review: its raw text, and its fields.
 #[derive(Debug, Clone, Copy)]
-pub struct Object<'a> {
+pub struct ReviewedObject<'a> {
     raw: Raw<'a>,
     fields: [Span; MAX_FIELDS],
     /// Offset in `raw` of the value of a duplicate key.
     duplicate_key: Option<usize>,
 }
 
-impl<'a> Object<'a> {
+impl<'a> ReviewedObject<'a> {
     /// Returns the object as it was sent.
     pub fn raw(&self) -> Raw<'a> {
         self.raw
@@ -236,7 +237,7 @@ fn path_to(object: Raw<'_>, at: usize) -> String {
 mod tests {
     use super::*;
 
-    fn capture<'a>(text: &'a str, pointers: &[&str]) -> Result<Option<Object<'a>>, JsonError> {
+    fn capture<'a>(text: &'a str, pointers: &[&str]) -> Result<Option<ReviewedObject<'a>>, JsonError> {
         let mut object = None;
         Fields::new(pointers).capture(&mut Scanner::new(text), &mut object)?;
         Ok(object)

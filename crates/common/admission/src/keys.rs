@@ -8,7 +8,7 @@ use json::Scanner;
 use crate::decode_error::DecodeError;
 
 /// A key of an object that is read.
-pub(crate) trait Key: Copy {
+pub(crate) trait KeySet: Copy {
     /// The end of an error text that names the object, for instance ` in the request`.
     const OBJECT: &'static str;
 
@@ -26,7 +26,7 @@ macro_rules! keys {
         #[derive(Clone, Copy)]
         enum $keys { $($key),+ }
 
-        impl $crate::keys::Key for $keys {
+        impl $crate::keys::KeySet for $keys {
             const OBJECT: &'static str = $object;
 
             fn find(name: &str) -> Option<Self> {
@@ -53,7 +53,7 @@ pub(crate) use keys;
 
 /// Reads an object. `each` is called for every key of the object that `K` knows, and must read or skip its value. Other values are
 /// skipped.
-pub(crate) fn read<'a, K: Key>(
+pub(crate) fn read<'a, K: KeySet>(
     scanner: &mut Scanner<'a>,
     mut each: impl FnMut(&mut Scanner<'a>, K) -> Result<(), DecodeError>,
 ) -> Result<(), DecodeError> {

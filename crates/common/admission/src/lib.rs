@@ -40,7 +40,7 @@ mod warnings;
 
 pub use denial::{Code, Denial, DenialCause};
 pub use envelope::{ApiVersion, Malformed, Review, decode};
-pub use fields::{Fields, MAX_FIELDS, Object};
+pub use fields::{Fields, MAX_FIELDS, ReviewedObject};
 pub use glob::Glob;
 pub use guard::{BoxFuture, Guard};
 pub use json::{JsonError, Raw, Scanner, Shape};

@@ -21,7 +21,7 @@ pub fn encode(review: &Review<'_>, settled: &Settled) -> Vec<u8> {
         uid: &request.uid,
         allowed: !matches!(settled.answer, Answer::Deny(_)),
         status: match &settled.answer {
-            Answer::Deny(denial) => Some(Status::new(denial, request)),
+            Answer::Deny(denial) => Some(DenialStatus::new(denial, request)),
             Answer::Allow | Answer::Mutate(_) => None,
         },
         warnings: settled.warnings.fitted(),
@@ -74,7 +74,7 @@ struct Response<'a> {
     uid: &'a str,
     allowed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<Status<'a>>,
+    status: Option<DenialStatus<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
     #[serde(skip_serializing_if = "Audit::is_empty", serialize_with = "audit_map")]
@@ -94,16 +94,16 @@ fn audit_map<S: Serializer>(audit: &&Audit, serializer: S) -> Result<S::Ok, S::E
 // The field is named by the API.
 #[allow(clippy::struct_field_names)]
 #[derive(Serialize)]
-struct Status<'a> {
+struct DenialStatus<'a> {
     status: &'static str,
     code: u16,
     reason: &'static str,
     message: &'a str,
-    details: Details<'a>,
+    details: DenialDetails<'a>,
 }
 
 #[derive(Serialize)]
-struct Details<'a> {
+struct DenialDetails<'a> {
     name: &'a str,
     group: &'a str,
     kind: &'a str,
@@ -119,7 +119,7 @@ struct CauseOut<'a> {
     field: &'a str,
 }
 
-impl<'a> Status<'a> {
+impl<'a> DenialStatus<'a> {
     fn new(denial: &'a Denial, request: &'a crate::Request<'_>) -> Self {
         let causes = denial.causes.iter();
         Self {
@@ -127,7 +127,7 @@ impl<'a> Status<'a> {
             code: denial.code.number(),
             reason: denial.code.reason(),
             message: &denial.message,
-            details: Details {
+            details: DenialDetails {
                 name: &request.name,
                 group: &request.resource.group,
                 // In a Status of the API server, this is the resource.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::budget::ReviewMemory;
 use crate::decode_error::DecodeError;
-use crate::fields::Object;
+use crate::fields::ReviewedObject;
 use crate::keys::{self, keys};
 use json::{JsonError, Raw, Scanner, Shape};
 
@@ -140,7 +140,7 @@ pub struct Request<'a> {
     pub request_subresource: Cow<'a, str>,
     /// The object's name: from the request, the old object (deletecollection sends a request without a name for each object), or
     /// the new object. Empty for a create with `generateName`, and if only an object with a [duplicate
-    /// key](Object::duplicate_key) has it.
+    /// key](ReviewedObject::duplicate_key) has it.
     pub name: Cow<'a, str>,
     /// The name in the request itself. Rules of policies read this name.
     pub sent_name: Cow<'a, str>,
@@ -151,9 +151,9 @@ pub struct Request<'a> {
     /// The user.
     pub user: User<'a>,
     /// The new object; none for a delete.
-    pub object: Option<Object<'a>>,
+    pub object: Option<ReviewedObject<'a>>,
     /// The existing object; none for a create.
-    pub old_object: Option<Object<'a>>,
+    pub old_object: Option<ReviewedObject<'a>>,
     /// `CreateOptions`, `UpdateOptions` or `DeleteOptions`.
     pub options: Option<Raw<'a>>,
     /// Whether this is a dry run. `kubectl drain --dry-run=server` sets it only in the eviction's delete options, which count too.

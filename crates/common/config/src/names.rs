@@ -28,10 +28,10 @@ const MAX_LABEL: usize = 63;
 const MAX_SUBDOMAIN: usize = 253;
 
 /// The reason why a name is invalid.
-pub type Fault = &'static str;
+pub type NameFault = &'static str;
 
 /// Validates the key of a label: `tier`, `example.org/tier`.
-pub fn label_key(text: &str) -> Result<(), Fault> {
+pub fn label_key(text: &str) -> Result<(), NameFault> {
     let (prefix, name) = match text.split_once('/') {
         None => (None, text),
         Some((_, name)) if name.contains('/') => return Err("is not a label key: it has more than one /"),
@@ -50,17 +50,17 @@ pub fn label_key(text: &str) -> Result<(), Fault> {
 }
 
 /// Validates the value of a label, which can be empty.
-pub fn label_value(text: &str) -> Result<(), Fault> {
+pub fn label_value(text: &str) -> Result<(), NameFault> {
     if text.is_empty() || is_qualified(text) { Ok(()) } else { Err("is not a label value") }
 }
 
 /// Validates the name of a namespace.
-pub fn namespace(text: &str) -> Result<(), Fault> {
+pub fn namespace(text: &str) -> Result<(), NameFault> {
     if is_dns_label(text) { Ok(()) } else { Err("is not the name of a namespace") }
 }
 
 /// Validates the name of a namespace, or a pattern that can match one.
-pub fn namespaces(text: &str) -> Result<(), Fault> {
+pub fn namespaces(text: &str) -> Result<(), NameFault> {
     if !text.contains('*') {
         return namespace(text);
     }
@@ -74,18 +74,18 @@ pub fn namespaces(text: &str) -> Result<(), Fault> {
 }
 
 /// Validates the name of a Service. It is part of environment variables of pods, so it begins with a letter.
-pub fn service(text: &str) -> Result<(), Fault> {
+pub fn service(text: &str) -> Result<(), NameFault> {
     let begins = text.starts_with(|c: char| c.is_ascii_lowercase());
     if is_dns_label(text) && begins { Ok(()) } else { Err("is not the name of a Service") }
 }
 
 /// The name of a Node.
-pub fn node(text: &str) -> Result<(), Fault> {
+pub fn node(text: &str) -> Result<(), NameFault> {
     if is_dns_subdomain(text) { Ok(()) } else { Err("is not the name of a node") }
 }
 
 /// Validates the name of a Secret.
-pub fn secret(text: &str) -> Result<(), Fault> {
+pub fn secret(text: &str) -> Result<(), NameFault> {
     if text.contains('/') {
         return Err("contains a namespace: the Secret must be in the namespace of its object");
     }
@@ -93,7 +93,7 @@ pub fn secret(text: &str) -> Result<(), Fault> {
 }
 
 /// Validates a name in a certificate: a DNS name, or an address.
-pub fn host(text: &str) -> Result<(), Fault> {
+pub fn host(text: &str) -> Result<(), NameFault> {
     if text.contains("://") {
         return Err("is a URL; only its host name is needed");
     }
@@ -147,7 +147,10 @@ fn is_qualified(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn partition<'t>(of: fn(&str) -> Result<(), Fault>, texts: &[&'t str]) -> (Vec<&'t str>, Vec<&'t str>) {
+    fn partition<'t>(
+        of: fn(&str) -> Result<(), NameFault>,
+        texts: &[&'t str],
+    ) -> (Vec<&'t str>, Vec<&'t str>) {
         texts.iter().partition(|text| of(text).is_ok())
     }
 

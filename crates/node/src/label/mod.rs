@@ -20,7 +20,7 @@ use super::health::{Health, HealthMonitor, ProbeFlags};
 use super::log::LogFlags;
 use super::runtime::{StopSignals, block_on};
 use super::settings::NodeConfig;
-use node_client::{Access, NodeClient, NodeState, run_writer};
+use node_client::{AccessArgs, DesiredNode, NodeClient, run_writer};
 
 /// Time for the last write to the Node: less than half of the 30 s that a pod has to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -41,7 +41,7 @@ pub struct Args {
     #[arg(long = "pid-file", value_name = "FILE", value_parser = removed_pid_file, hide = true)]
     _pid_file: Option<String>,
     #[command(flatten)]
-    access: Access,
+    access: AccessArgs,
     #[command(flatten)]
     probe: ProbeFlags,
     #[command(flatten)]
@@ -117,7 +117,7 @@ struct Agent {
     /// The health at the last probe, to log changes only.
     was_healthy: Option<bool>,
     /// The result of the last update.
-    state: Option<NodeState>,
+    state: Option<DesiredNode>,
 }
 
 impl Agent {
@@ -126,7 +126,7 @@ impl Agent {
     }
 
     /// Probes everything once. Returns the desired state of the Node; none if the configuration does not use the label.
-    async fn update(&mut self) -> Option<NodeState> {
+    async fn update(&mut self) -> Option<DesiredNode> {
         if self.monitor.refresh() {
             self.was_healthy = None;
         }
@@ -139,7 +139,7 @@ impl Agent {
         let is_ready = health.problem().is_none();
         let is_wanted = self.monitor.settings().is_label_wanted;
         self.state = is_wanted
-            .then(|| NodeState { is_ready, report: NodeAnnotation::new(&result, self.monitor.settings()) });
+            .then(|| DesiredNode { is_ready, report: NodeAnnotation::new(&result, self.monitor.settings()) });
         self.state.clone()
     }
 

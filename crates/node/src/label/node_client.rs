@@ -36,7 +36,7 @@ const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
 /// Flags for the API server.
 #[derive(Debug, Clone, Default, clap::Args)]
-pub(super) struct Access {
+pub(super) struct AccessArgs {
     /// Kubeconfig of the cluster (default in a pod: its own cluster)
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -45,7 +45,7 @@ pub(super) struct Access {
     context: Option<String>,
 }
 
-impl Access {
+impl AccessArgs {
     async fn connect(&self) -> Result<Client, String> {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let mut config = match &self.kubeconfig {
@@ -71,7 +71,7 @@ impl Access {
 
 /// The desired state of the Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct NodeState {
+pub(super) struct DesiredNode {
     /// Whether the Node has the label.
     pub(super) is_ready: bool,
     /// The annotation without its time.
@@ -80,7 +80,7 @@ pub(super) struct NodeState {
 
 /// Patches one Node.
 pub(super) struct NodeClient {
-    access: Access,
+    access: AccessArgs,
     client: Option<Client>,
     name: String,
     /// Whether the last answer was that the Node does not exist.
@@ -89,12 +89,12 @@ pub(super) struct NodeClient {
 
 impl NodeClient {
     /// Connects at the first write.
-    pub(super) fn new(access: Access, name: &str) -> Self {
+    pub(super) fn new(access: AccessArgs, name: &str) -> Self {
         Self { access, client: None, name: name.to_owned(), is_missing: false }
     }
 
     /// Writes both keys, or removes both without a state.
-    async fn write(&mut self, state: Option<&NodeState>, now: SystemTime) -> Result<(), String> {
+    async fn write(&mut self, state: Option<&DesiredNode>, now: SystemTime) -> Result<(), String> {
         let label = state.filter(|state| state.is_ready).map(|_| "true");
         let annotation = state.map(|state| state.report.to_text(now));
         let patch = json!({"metadata": {"labels": {READY_LABEL: label}, "annotations": {NODE_ANNOTATION: annotation}}});
@@ -141,7 +141,7 @@ impl NodeClient {
 /// the first state. Returns false if the Node may have the label in the end although it must not.
 pub(super) async fn run_writer(
     mut client: NodeClient,
-    mut receiver: watch::Receiver<Option<NodeState>>,
+    mut receiver: watch::Receiver<Option<DesiredNode>>,
     clock: fn() -> SystemTime,
 ) -> bool {
     // The state on the Node; none if it is unknown or due to be renewed.
@@ -247,7 +247,7 @@ mod tests {
             }
         });
         let client = NodeClient {
-            access: Access::default(),
+            access: AccessArgs::default(),
             client: Some(Client::new(service, "default")),
             name: "n1".to_owned(),
             is_missing: false,
@@ -255,15 +255,15 @@ mod tests {
         (fake, client)
     }
 
-    fn ready() -> NodeState {
-        NodeState {
+    fn ready() -> DesiredNode {
+        DesiredNode {
             is_ready: true,
             report: NodeAnnotation { root: "/l".to_owned(), ..NodeAnnotation::default() },
         }
     }
 
-    fn not_ready() -> NodeState {
-        NodeState { is_ready: false, ..ready() }
+    fn not_ready() -> DesiredNode {
+        DesiredNode { is_ready: false, ..ready() }
     }
 
     /// Waits until all tasks are idle: the clock is paused.

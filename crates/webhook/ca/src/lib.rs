@@ -35,6 +35,6 @@ pub use authority::{Authority, AuthorityError, ServingName, SigningRequest, Vali
 pub use self_managed::SelfManaged;
 pub use state::Lifetimes;
 pub use store::{
-    Bundle, CaBundle, Registered, RegisteredBundle, Registrations, Store, StoreError, StoreFault, Stored,
-    Written,
+    Bundle, CaBundle, Registered, RegisteredBundle, Registrations, Store, StoreError, StoreFault,
+    StoreResult, Stored,
 };

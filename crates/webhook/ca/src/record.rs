@@ -9,7 +9,7 @@ use crate::pem;
 use crate::store::CaBundle;
 
 /// The values of a Secret by key.
-pub(crate) type Data = BTreeMap<String, Vec<u8>>;
+pub(crate) type SecretData = BTreeMap<String, Vec<u8>>;
 
 const SIGNER: (&str, &str) = ("ca.crt", "ca.key");
 const NEXT: (&str, &str) = ("next.crt", "next.key");
@@ -37,7 +37,7 @@ pub(crate) struct Previous {
 
 impl Record {
     /// Parses the values. Returns `None` if the Secret has none, and the reason if they can't be used.
-    pub(crate) fn parse(data: &Data) -> Result<Option<Self>, String> {
+    pub(crate) fn parse(data: &SecretData) -> Result<Option<Self>, String> {
         if data.values().all(Vec::is_empty) {
             return Ok(None);
         }
@@ -51,7 +51,7 @@ impl Record {
     }
 
     /// Returns the values of the Secret. Keys of others in `data` are kept.
-    pub(crate) fn write(&self, data: &Data) -> Data {
+    pub(crate) fn write(&self, data: &SecretData) -> SecretData {
         let mut data = data.clone();
         for key in [SIGNER, NEXT, PREVIOUS].iter().flat_map(|(cert, other)| [*cert, *other]) {
             data.remove(key);
@@ -82,7 +82,7 @@ impl Record {
 }
 
 /// Returns two values that must be present together, or `None` if both are absent.
-fn pair<'d>(data: &'d Data, keys: (&str, &str)) -> Result<Option<(&'d str, &'d str)>, String> {
+fn pair<'d>(data: &'d SecretData, keys: (&str, &str)) -> Result<Option<(&'d str, &'d str)>, String> {
     let value = |key: &str| match data.get(key).filter(|value| !value.is_empty()) {
         Some(value) => std::str::from_utf8(value).map(Some).map_err(|_| format!("{key} is not text")),
         None => Ok(None),
@@ -95,7 +95,7 @@ fn pair<'d>(data: &'d Data, keys: (&str, &str)) -> Result<Option<(&'d str, &'d s
     }
 }
 
-fn authority(data: &Data, keys: (&str, &str)) -> Result<Option<Authority>, String> {
+fn authority(data: &SecretData, keys: (&str, &str)) -> Result<Option<Authority>, String> {
     let read = |(cert, key)| {
         Authority::from_pem(cert, key).map_err(|error| format!("{} and {}: {error}", keys.0, keys.1))
     };

@@ -18,7 +18,7 @@ use crate::pem;
 use crate::record::Record;
 use crate::state::{Change, LeafState, Lifetimes, needs_certificate, step, validity};
 use crate::store::{
-    Bundle, CaBundle, Registered, RegisteredBundle, Registrations, Store, StoreError, StoreFault, Written,
+    Bundle, CaBundle, Registered, RegisteredBundle, Registrations, Store, StoreError, StoreFault, StoreResult,
 };
 
 /// Longest delay before the next pass while this replica has no certificate, and after a change of the Secret.
@@ -43,7 +43,7 @@ pub struct SelfManaged {
 
 /// The state of one run of the task.
 #[derive(Debug, Default)]
-struct Progress {
+struct RunState {
     /// The next CA, and since when every caBundle has contained it.
     next: Option<(CertificateDer<'static>, Instant)>,
     /// Since when a caBundle lacks a CA.
@@ -107,7 +107,7 @@ impl SelfManaged {
 
     /// Keeps CA and certificate until it is dropped.
     pub async fn run(&self) {
-        let mut progress = Progress::default();
+        let mut progress = RunState::default();
         loop {
             let pass = self.pass(&mut progress).await;
             let is_waiting = pass == Ok(Pass::Changed) || self.issued.borrow().leaf.is_none();
@@ -118,7 +118,7 @@ impl SelfManaged {
     }
 
     /// Reads the Secret and the webhook configurations, and takes at most one step.
-    async fn pass(&self, progress: &mut Progress) -> Result<Pass, PassError> {
+    async fn pass(&self, progress: &mut RunState) -> Result<Pass, PassError> {
         let local = (self.clock)();
         let stored = self.store.read().await?;
         let now = stored.server_time.unwrap_or(local);
@@ -136,7 +136,7 @@ impl SelfManaged {
         let step =
             step(record.as_ref(), now, self.lifetimes, &self.names, next_is_registered).map_err(cannot)?;
         if let Some((record, change)) = step {
-            if self.store.write(&stored.version, &record.write(&stored.data)).await? == Written::Done {
+            if self.store.write(&stored.version, &record.write(&stored.data)).await? == StoreResult::Done {
                 self.count(&record, change);
                 self.registrations.publish().await;
             }
@@ -169,7 +169,7 @@ impl SelfManaged {
     }
 
     /// Returns whether every caBundle has contained the next CA for long enough.
-    fn follow_next(&self, progress: &mut Progress, record: Option<&Record>, registered: &Registered) -> bool {
+    fn follow_next(&self, progress: &mut RunState, record: Option<&Record>, registered: &Registered) -> bool {
         let next = record.and_then(|record| record.next.as_ref());
         let Some(next) = next.filter(|next| contains(registered, next.der())) else {
             progress.next = None;
@@ -186,7 +186,7 @@ impl SelfManaged {
     /// Asks for a pass over the webhook configurations if a caBundle lacks a CA. Fails if this lasts.
     async fn check_registered(
         &self,
-        progress: &mut Progress,
+        progress: &mut RunState,
         record: &Record,
         registered: &Registered,
     ) -> Result<(), PassError> {
@@ -219,7 +219,7 @@ impl SelfManaged {
     }
 
     /// Compares the clock of this machine with that of the API server.
-    fn compare_clocks(&self, progress: &mut Progress, local: SystemTime, server: SystemTime) {
+    fn compare_clocks(&self, progress: &mut RunState, local: SystemTime, server: SystemTime) {
         let difference = seconds(local) - seconds(server);
         self.metrics.clock_difference.set(difference);
         let is_wrong = difference.unsigned_abs() > MAX_CLOCK_DIFFERENCE.as_secs();
@@ -234,7 +234,7 @@ impl SelfManaged {
     }
 
     /// Writes the outcome of a pass to metrics, log and readiness.
-    fn report(&self, progress: &mut Progress, error: Option<PassError>) {
+    fn report(&self, progress: &mut RunState, error: Option<PassError>) {
         self.metrics.set_error(error.as_ref().map(|error| error.reason));
         let text = error.as_ref().map(|error| error.text.clone());
         match &error {

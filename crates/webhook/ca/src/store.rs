@@ -22,7 +22,7 @@ pub trait Store: Send + Sync {
         &'a self,
         version: &'a str,
         data: &'a BTreeMap<String, Vec<u8>>,
-    ) -> BoxFuture<'a, Result<Written, StoreError>>;
+    ) -> BoxFuture<'a, Result<StoreResult, StoreError>>;
 }
 
 /// The contents of the Secret.
@@ -46,7 +46,7 @@ impl std::fmt::Debug for Stored {
 
 /// The outcome of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Written {
+pub enum StoreResult {
     /// The data was stored.
     Done,
     /// Another replica changed the Secret first.

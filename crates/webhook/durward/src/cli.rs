@@ -56,13 +56,13 @@ pub(crate) enum Command {
         subcommand,
         after_help = "Example:\n  durward convert crd examples/kubernetesclusters/crd-v1beta1.yaml\n\nKubernetes 1.22 removed CRDs of apiextensions.k8s.io/v1beta1."
     )]
-    Convert(convert::Command),
+    Convert(convert::ConvertCommand),
     /// Show which changes of a CRD break existing objects
     #[command(
         subcommand,
         after_help = "Example:\n  durward diff crd examples/kubernetesclusters/crd.yaml examples/kubernetesclusters/crd-undeclared.yaml\n\nThe exit code is that of the subcommand."
     )]
-    Diff(diff::Command),
+    Diff(diff::DiffCommand),
     /// Evaluate AdmissionReview files offline
     #[command(
         after_help = "Example:\n  durward review examples/lxcfs/reviews/*.json --config examples/lxcfs/durward.yaml --snapshot examples/lxcfs/healthy -v\n\nExit code: 0 all allowed, 1 denied, 2 bad input, 3 could not check."
@@ -113,13 +113,13 @@ pub(crate) enum Command {
         subcommand,
         after_help = "Examples:\n  durward config init --guard deletion > durward.yaml\n  durward config check durward.yaml"
     )]
-    Config(config_command::Command),
+    Config(config_command::ConfigCommand),
     /// Create certificates
     #[command(
         subcommand,
         after_help = "Examples:\n  durward certs new --service durward.durward-system --out tls\n  durward certs csr --signer example.com/serving --service durward.durward-system --out tls"
     )]
-    Certs(certs::Command),
+    Certs(certs::CertsCommand),
     /// Print shell completions
     #[command(
         alias = "completion",

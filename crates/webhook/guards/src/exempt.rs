@@ -17,7 +17,7 @@ pub struct Exempt {
 const SERVICE_ACCOUNT_NAMES: &str = "namespace/name, as ci/runner; * matches any characters";
 
 /// Checks that a pattern can match the namespace/name of a service account.
-fn service_accounts(text: &str) -> Result<(), names::Fault> {
+fn service_accounts(text: &str) -> Result<(), names::NameFault> {
     let (namespace, name) = match text.split_once('/') {
         Some(parts) => parts,
         // One star can match both parts and the slash.

@@ -25,7 +25,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::checks::{Checks, Readiness};
+use crate::checks::{Checks, ChecksReport};
 use crate::connection_limit::ConnectionLimit;
 use crate::listener::accept_forever;
 use crate::metrics::{self, Metrics};
@@ -148,8 +148,8 @@ impl MetricsPort {
 }
 
 /// Answers like kube-apiserver: `ok`, or all checks if one has failed or the query contains `verbose`.
-fn readyz(readiness: Readiness, verbose: bool, is_loopback: bool) -> AdminResponse {
-    let Readiness { ready, text, public_text } = readiness;
+fn readyz(readiness: ChecksReport, verbose: bool, is_loopback: bool) -> AdminResponse {
+    let ChecksReport { ready, text, public_text } = readiness;
     let text = if is_loopback { text } else { public_text };
     match ready {
         true if !verbose => AdminResponse::plain(StatusCode::OK, "ok"),

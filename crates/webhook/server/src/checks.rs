@@ -18,16 +18,16 @@ pub struct Checks(Arc<Mutex<Vec<Check>>>);
 
 /// A named condition. Clones share it. A new one fails until its owner sets its state.
 #[derive(Debug, Clone)]
-pub struct Check(Arc<Entry>);
+pub struct Check(Arc<CheckEntry>);
 
 #[derive(Debug)]
-struct Entry {
+struct CheckEntry {
     name: String,
-    state: Mutex<State>,
+    state: Mutex<CheckState>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum State {
+enum CheckState {
     Passed,
     /// Passed, with a note for operators.
     Noted(String),
@@ -36,7 +36,7 @@ enum State {
 
 /// The state of checks at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Readiness {
+pub struct ChecksReport {
     /// Whether every check passed.
     pub ready: bool,
     /// One line for each check, and a summary.
@@ -45,7 +45,7 @@ pub struct Readiness {
     pub public_text: String,
 }
 
-impl Readiness {
+impl ChecksReport {
     fn new() -> Self {
         Self { ready: true, text: String::new(), public_text: String::new() }
     }
@@ -69,16 +69,16 @@ impl Checks {
         if let Some(found) = all.iter().find(|check| check.0.name == name) {
             return found.clone();
         }
-        let state = Mutex::new(State::Failed("not checked yet".to_owned()));
-        let check = Check(Arc::new(Entry { name, state }));
+        let state = Mutex::new(CheckState::Failed("not checked yet".to_owned()));
+        let check = Check(Arc::new(CheckEntry { name, state }));
         all.push(check.clone());
         check
     }
 
     /// Returns the state of all checks.
-    pub fn readiness(&self) -> Readiness {
+    pub fn readiness(&self) -> ChecksReport {
         let all = self.lock();
-        let mut readiness = Readiness::new();
+        let mut readiness = ChecksReport::new();
         for check in all.iter() {
             check.write(&mut readiness);
         }
@@ -88,15 +88,15 @@ impl Checks {
 
     /// Returns whether every check passes, without regard to the one with this name.
     pub fn is_ready_without(&self, name: &str) -> bool {
-        let is_failed = |check: &&Check| matches!(*lock(&check.0.state), State::Failed(_));
+        let is_failed = |check: &&Check| matches!(*lock(&check.0.state), CheckState::Failed(_));
         !self.lock().iter().filter(|check| check.0.name != name).any(|check| is_failed(&check))
     }
 
     /// Returns the state of the check with that name.
-    pub fn readiness_of(&self, name: &str) -> Option<Readiness> {
+    pub fn readiness_of(&self, name: &str) -> Option<ChecksReport> {
         let all = self.lock();
         let check = all.iter().find(|check| check.0.name == name)?;
-        let mut readiness = Readiness::new();
+        let mut readiness = ChecksReport::new();
         check.write(&mut readiness);
         Some(readiness)
     }
@@ -114,32 +114,32 @@ impl Checks {
 impl Check {
     /// Sets the check to passed.
     pub fn pass(&self) {
-        self.set(State::Passed);
+        self.set(CheckState::Passed);
     }
 
     /// Sets the check to passed with a note for operators.
     pub fn note(&self, text: impl Into<String>) {
-        self.set(State::Noted(text.into()));
+        self.set(CheckState::Noted(text.into()));
     }
 
     /// Sets the check to failed.
     pub fn fail(&self, reason: impl Into<String>) {
-        self.set(State::Failed(reason.into()));
+        self.set(CheckState::Failed(reason.into()));
     }
 
-    fn set(&self, state: State) {
+    fn set(&self, state: CheckState) {
         *lock(&self.0.state) = state;
     }
 
-    fn write(&self, readiness: &mut Readiness) {
+    fn write(&self, readiness: &mut ChecksReport) {
         let name = &self.0.name;
         let state = lock(&self.0.state);
         let (begin, reason) = match &*state {
-            State::Passed => return readiness.push(&format!("[+]{name} ok\n")),
-            State::Noted(note) => (format!("[!]{name}: "), note),
-            State::Failed(reason) => (format!("[-]{name} failed: "), reason),
+            CheckState::Passed => return readiness.push(&format!("[+]{name} ok\n")),
+            CheckState::Noted(note) => (format!("[!]{name}: "), note),
+            CheckState::Failed(reason) => (format!("[-]{name} failed: "), reason),
         };
-        readiness.ready &= !matches!(&*state, State::Failed(_));
+        readiness.ready &= !matches!(&*state, CheckState::Failed(_));
         readiness.push(&begin);
         for (text, end) in [(&mut readiness.text, reason.as_str()), (&mut readiness.public_text, WITHHELD)] {
             text.push_str(end);
@@ -159,7 +159,7 @@ mod tests {
         let cache = checks.add("cache");
         assert_eq!(
             checks.readiness(),
-            Readiness {
+            ChecksReport {
                 ready: false,
                 text: "[-]cache failed: not checked yet\nreadyz check failed\n".to_owned(),
                 public_text: format!("[-]cache failed: {WITHHELD}\nreadyz check failed\n"),

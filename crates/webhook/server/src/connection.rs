@@ -34,14 +34,14 @@ use crate::tls::{OtherName, client_names};
 const READ_BUFFER: usize = 8 << 10;
 
 /// The parts that all connections share.
-pub(crate) struct Connections {
+pub(crate) struct SharedParts {
     pub(crate) tls: Arc<ArcSwap<ServerConfig>>,
     pub(crate) pipeline: Arc<Pipeline>,
     pub(crate) timeouts: Timeouts,
     pub(crate) metrics: ServerMetrics,
 }
 
-impl Connections {
+impl SharedParts {
     /// Serves a connection until it ends.
     pub(crate) async fn serve(&self, tcp: TcpStream, peer: SocketAddr, drain: DrainWatch, permit: &Permit) {
         // An answer is written at once, so delaying it only costs time.

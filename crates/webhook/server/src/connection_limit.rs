@@ -25,13 +25,13 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 pub(crate) struct ConnectionLimit {
     port: &'static str,
     max: usize,
-    table: Mutex<Table>,
+    table: Mutex<OpenConnections>,
 }
 
 #[derive(Default)]
-struct Table {
+struct OpenConnections {
     next_id: u64,
-    open: BTreeMap<u64, Arc<Connection>>,
+    open: BTreeMap<u64, Arc<OpenConnection>>,
     logged_at: Option<Instant>,
 }
 
@@ -55,7 +55,7 @@ impl ConnectionLimit {
             }
         }
         let connection =
-            Arc::new(Connection { address, state: ConnectionState::new(), replaced: Notify::new() });
+            Arc::new(OpenConnection { address, state: ConnectionState::new(), replaced: Notify::new() });
         let id = table.next_id;
         table.next_id += 1;
         table.open.insert(id, Arc::clone(&connection));
@@ -63,7 +63,7 @@ impl ConnectionLimit {
     }
 }
 
-impl Table {
+impl OpenConnections {
     /// Takes the place of the waiting connection that is to close. Returns whether there is one.
     fn close_one(&mut self) -> bool {
         let waiting = || self.open.iter().filter(|(_, connection)| connection.state.is_waiting());
@@ -82,7 +82,7 @@ impl Table {
 }
 
 /// An open connection.
-struct Connection {
+struct OpenConnection {
     address: IpAddr,
     state: ConnectionState,
     replaced: Notify,
@@ -92,7 +92,7 @@ struct Connection {
 pub(crate) struct Permit {
     limit: Arc<ConnectionLimit>,
     id: u64,
-    connection: Arc<Connection>,
+    connection: Arc<OpenConnection>,
 }
 
 impl Permit {

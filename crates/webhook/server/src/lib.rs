@@ -52,7 +52,7 @@ mod supervisor;
 mod text;
 mod tls;
 
-pub use checks::{Check, Checks, Readiness};
+pub use checks::{Check, Checks, ChecksReport};
 pub use errors::{BindAddress, BindError};
 pub use issued::{CertificatePem, Issued, IssuedCertificate, IssuedCertificates};
 pub use metrics::{MetricInfo, Metrics};

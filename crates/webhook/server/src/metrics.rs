@@ -34,7 +34,7 @@ const VERDICTS: [&str; 4] = ["allow", "deny", "mutate", "unknown"];
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The labels of a series.
-type Labels<const N: usize> = [(&'static str, &'static str); N];
+type LabelPairs<const N: usize> = [(&'static str, &'static str); N];
 
 /// Describes a metric, for the reference page.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,10 +58,10 @@ struct DescribedRegistry {
 
 /// The metrics of one server. Clones share them.
 #[derive(Debug, Clone)]
-pub struct Metrics(Arc<Inner>);
+pub struct Metrics(Arc<MetricsInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct MetricsInner {
     registry: Mutex<DescribedRegistry>,
     server: ServerMetrics,
     guards: GuardFamilies,
@@ -70,8 +70,8 @@ struct Inner {
 /// The metrics that do not belong to a guard.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ServerMetrics {
-    pub(crate) refused: Family<Labels<1>, Counter>,
-    pub(crate) shed: Family<Labels<1>, Counter>,
+    pub(crate) refused: Family<LabelPairs<1>, Counter>,
+    pub(crate) shed: Family<LabelPairs<1>, Counter>,
     pub(crate) in_flight: Gauge,
     pub(crate) bytes_in_flight: Gauge,
     pub(crate) connections: Gauge,
@@ -79,26 +79,26 @@ pub(crate) struct ServerMetrics {
     pub(crate) idle_connections_closed: Counter,
     pub(crate) accept_errors: Counter,
     pub(crate) connection_panics: Counter,
-    tasks_restarted: Family<Labels<1>, Counter>,
-    pub(crate) handshakes_failed: Family<Labels<1>, Counter>,
+    tasks_restarted: Family<LabelPairs<1>, Counter>,
+    pub(crate) handshakes_failed: Family<LabelPairs<1>, Counter>,
     certificate_not_after: Gauge,
     certificate_not_before: Gauge,
-    pub(crate) certificate_loads: Family<Labels<1>, Counter>,
+    pub(crate) certificate_loads: Family<LabelPairs<1>, Counter>,
     config_generation: Gauge<i64, AtomicI64>,
 }
 
 #[derive(Debug)]
 struct GuardFamilies {
-    reviews: Family<Labels<3>, Counter>,
-    duration: Family<Labels<1>, Histogram, fn() -> Histogram>,
+    reviews: Family<LabelPairs<3>, Counter>,
+    duration: Family<LabelPairs<1>, Histogram, fn() -> Histogram>,
     decode_bytes: Histogram,
-    unknown: Family<Labels<2>, Counter>,
-    would_deny: Family<Labels<1>, Counter>,
-    unreviewed: Family<Labels<1>, Counter>,
-    overrides: Family<Labels<1>, Counter>,
-    panics: Family<Labels<1>, Counter>,
-    deadlines: Family<Labels<1>, Counter>,
-    abandoned: Family<Labels<1>, Counter>,
+    unknown: Family<LabelPairs<2>, Counter>,
+    would_deny: Family<LabelPairs<1>, Counter>,
+    unreviewed: Family<LabelPairs<1>, Counter>,
+    overrides: Family<LabelPairs<1>, Counter>,
+    panics: Family<LabelPairs<1>, Counter>,
+    deadlines: Family<LabelPairs<1>, Counter>,
+    abandoned: Family<LabelPairs<1>, Counter>,
     policies: Family<PolicyLabels, Counter>,
     evaluation: Histogram,
     named: Arc<Mutex<BTreeSet<String>>>,
@@ -117,7 +117,7 @@ pub(crate) struct GuardMetrics {
     reviews: [[Counter<u64, AtomicU64>; VERDICTS.len()]; OPERATIONS.len()],
     duration: Histogram,
     decode_bytes: Histogram,
-    unknown: Family<Labels<2>, Counter>,
+    unknown: Family<LabelPairs<2>, Counter>,
     would_deny: Counter,
     unreviewed: Counter,
     overrides: Counter,
@@ -143,7 +143,7 @@ impl Metrics {
         );
         let server = ServerMetrics::registered(&mut registry);
         let guards = GuardFamilies::registered(&mut registry);
-        Self(Arc::new(Inner { registry: Mutex::new(registry), server, guards }))
+        Self(Arc::new(MetricsInner { registry: Mutex::new(registry), server, guards }))
     }
 
     /// Registers a metric of another owner, with the prefix `durward_`. Pass the name of a counter without `_total`, and the help

@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::admin::{self, MetricsPort};
 use crate::checks::{Check, Checks};
-use crate::connection::Connections;
+use crate::connection::SharedParts;
 use crate::connection_limit::ConnectionLimit;
 use crate::drain::DrainSignal;
 use crate::errors::{BindAddress, BindError};
@@ -178,7 +178,7 @@ impl Bound {
         }));
         let limit = ConnectionLimit::new("webhook", options.limits.max_connections);
         let pipeline = Pipeline::new(plan, options.limits, &options.timeouts, drain.watch(), &metrics);
-        let connections = Arc::new(Connections {
+        let connections = Arc::new(SharedParts {
             tls,
             pipeline: Arc::new(pipeline),
             timeouts: options.timeouts,
@@ -230,7 +230,7 @@ fn aborted(tasks: &mut JoinSet<()>) -> Stopped {
 struct Acceptor {
     listener: TcpListener,
     limit: Arc<ConnectionLimit>,
-    connections: Arc<Connections>,
+    connections: Arc<SharedParts>,
     drain: DrainSignal,
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::names::{self, Fault};
+use super::super::names::{self, NameFault};
 use super::super::node::Value;
 use super::super::problem::Place;
 use super::super::shape::Shape;
@@ -16,7 +16,7 @@ impl Section<'_> {
         what: &'static str,
         doc: &'static str,
         default: &str,
-        check: impl Fn(&str) -> Result<(), Fault>,
+        check: impl Fn(&str) -> Result<(), NameFault>,
     ) -> String {
         let read = |text: &str| check(text).map(|()| text.to_owned()).map_err(str::to_owned);
         self.scalar(key, doc, &Shape::Text(what), Some(default.to_owned()), read)
@@ -29,7 +29,7 @@ impl Section<'_> {
         key: &'static str,
         what: &'static str,
         doc: &'static str,
-        check: impl Fn(&str) -> Result<(), Fault>,
+        check: impl Fn(&str) -> Result<(), NameFault>,
     ) -> String {
         let read = |text: &str| check(text).map(|()| text.to_owned()).map_err(str::to_owned);
         let name = self.scalar(key, doc, &Shape::Text(what), None, read);
@@ -46,7 +46,7 @@ impl Section<'_> {
         key: &'static str,
         what: &'static str,
         doc: &'static str,
-        check: impl Fn(&str) -> Result<(), Fault>,
+        check: impl Fn(&str) -> Result<(), NameFault>,
     ) -> Option<String> {
         let read = |text: &str| check(text).map(|()| text.to_owned()).map_err(str::to_owned);
         self.scalar(key, doc, &Shape::Text(what), None, read)
@@ -59,7 +59,7 @@ impl Section<'_> {
         what: &'static str,
         doc: &'static str,
         default: &[&str],
-        check: impl Fn(&str) -> Result<(), Fault>,
+        check: impl Fn(&str) -> Result<(), NameFault>,
     ) -> Vec<String> {
         let read = |text: &str| check(text).map(|()| text.to_owned()).map_err(str::to_owned);
         let yaml = format!("[{}]", default.join(", "));
@@ -96,7 +96,7 @@ impl Section<'_> {
         &mut self,
         key: String,
         (place, text): (&Place, &str),
-        result: Result<(), Fault>,
+        result: Result<(), NameFault>,
         allowed: &'static str,
     ) {
         if let Err(why) = result {

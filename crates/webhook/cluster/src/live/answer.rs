@@ -33,29 +33,29 @@ pub(crate) struct One<'b> {
 }
 
 /// An item of a List.
-trait Item<'b>: Deserialize<'b> {
+trait ListItem<'b>: Deserialize<'b> {
     fn one(&self) -> &One<'b>;
 }
 
-impl<'b> Item<'b> for One<'b> {
+impl<'b> ListItem<'b> for One<'b> {
     fn one(&self) -> &Self {
         self
     }
 }
 
 /// An item with its text.
-struct Whole<'b> {
+struct WholeItem<'b> {
     one: One<'b>,
     raw: &'b RawValue,
 }
 
-impl<'b> Item<'b> for Whole<'b> {
+impl<'b> ListItem<'b> for WholeItem<'b> {
     fn one(&self) -> &One<'b> {
         &self.one
     }
 }
 
-impl<'b> Deserialize<'b> for Whole<'b> {
+impl<'b> Deserialize<'b> for WholeItem<'b> {
     fn deserialize<D: Deserializer<'b>>(deserializer: D) -> Result<Self, D::Error> {
         let raw: &RawValue = Deserialize::deserialize(deserializer)?;
         let one = serde_json::from_str(raw.get()).map_err(D::Error::custom)?;
@@ -81,8 +81,8 @@ const MAX_STRING: usize = 1 << 20;
 
 /// A List on the wire. Every List has these keys, each once.
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase", bound(deserialize = "I: Item<'de>"))]
-struct List<'b, I> {
+#[serde(rename = "List", rename_all = "camelCase", bound(deserialize = "I: ListItem<'de>"))]
+struct WireList<'b, I> {
     #[serde(borrow)]
     api_version: Cow<'b, str>,
     #[serde(borrow)]
@@ -153,7 +153,7 @@ pub(crate) fn objects(
 ) -> Result<Page, Failure> {
     let page = match query.part {
         Part::Whole => {
-            page(of, query, status, body, |Whole { one, raw }| one.metadata.object(Some(raw.to_owned())))?
+            page(of, query, status, body, |WholeItem { one, raw }| one.metadata.object(Some(raw.to_owned())))?
         }
         Part::Metadata => metadata(of, query, status, body, |wire| wire.object(None))?,
     };
@@ -171,7 +171,7 @@ pub(crate) fn metadata<T>(
     page(of, query, status, body, |one: One<'_>| keep(one.metadata))
 }
 
-fn page<'b, I: Item<'b>, T>(
+fn page<'b, I: ListItem<'b>, T>(
     of: &Cluster,
     query: &ListQuery<'_>,
     status: StatusCode,
@@ -184,13 +184,13 @@ fn page<'b, I: Item<'b>, T>(
     list(query, body, keep).map_err(|failure| unusable(of, &failure))
 }
 
-fn list<'b, I: Item<'b>, T>(
+fn list<'b, I: ListItem<'b>, T>(
     query: &ListQuery<'_>,
     body: &'b [u8],
     keep: impl FnMut(I) -> T,
 ) -> Result<ListPage<T>, Failure> {
     let garbage = |text| Failure::new(cause::GARBAGE, text);
-    let Map(mut list): Map<List<'b, I>> = parse(body)?;
+    let Map(mut list): Map<WireList<'b, I>> = parse(body)?;
     list.check(query).map_err(garbage)?;
     for item in &mut list.items.parsed {
         item.one().check_item(query).map_err(garbage)?;
@@ -323,7 +323,7 @@ impl One<'_> {
     }
 }
 
-impl<I> List<'_, I> {
+impl<I> WireList<'_, I> {
     fn check(&self, query: &ListQuery<'_>) -> Result<(), String> {
         let is_of_kind = match self.kind.strip_suffix("List") {
             Some("PartialObjectMetadata") => {
@@ -373,10 +373,10 @@ impl<'b, T: Deserialize<'b>> Deserialize<'b> for Map<T> {
     }
 }
 
-impl<'b, I: Item<'b>> Deserialize<'b> for Items<I> {
+impl<'b, I: ListItem<'b>> Deserialize<'b> for Items<I> {
     fn deserialize<D: Deserializer<'b>>(deserializer: D) -> Result<Self, D::Error> {
         struct Each<I>(PhantomData<I>);
-        impl<'b, I: Item<'b>> Visitor<'b> for Each<I> {
+        impl<'b, I: ListItem<'b>> Visitor<'b> for Each<I> {
             type Value = Items<I>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -214,7 +214,7 @@ impl ProxyError<'_> {
 /// Returns the Secret whose token Karmada's proxy sends to the member cluster, from the whole Cluster object.
 pub(super) fn secret_of(cluster: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
-    struct Whole {
+    struct WholeCluster {
         spec: Spec,
     }
     #[derive(Deserialize)]
@@ -228,7 +228,7 @@ pub(super) fn secret_of(cluster: &[u8]) -> Option<String> {
         namespace: String,
         name: String,
     }
-    let Whole { spec } = serde_json::from_slice(cluster).ok()?;
+    let WholeCluster { spec } = serde_json::from_slice(cluster).ok()?;
     let Reference { namespace, name } = spec.impersonator_secret_ref.or(spec.secret_ref)?;
     Some(brief(&format!("{namespace}/{name}")))
 }

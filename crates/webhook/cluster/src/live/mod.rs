@@ -41,7 +41,7 @@ use client::MEMBER_CLIENTS;
 use config::Problem;
 use fleet_client::FleetClient;
 use namespaces::Namespaces;
-use probes::Prober;
+use probes::FleetProber;
 use single_flight::SingleFlight;
 
 pub use access::Access;
@@ -57,15 +57,15 @@ pub struct Live {
     pub(crate) server: ApiServer,
     runtime: Handle,
     namespaces: OnceLock<Namespaces>,
-    gets: SingleFlight<Key, MetadataResult>,
+    gets: SingleFlight<GetKey, MetadataResult>,
     fleet: Arc<FleetClient>,
     pub(crate) members: Members,
-    prober: Prober,
+    prober: FleetProber,
 }
 
 /// An [`Address`] that owns its parts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Key {
+struct GetKey {
     resource: Resource,
     namespace: String,
     name: String,
@@ -100,7 +100,7 @@ impl Live {
             gets: SingleFlight::default(),
             fleet,
             members,
-            prober: Prober::default(),
+            prober: FleetProber::default(),
         }
     }
 
@@ -147,7 +147,7 @@ impl Live {
                 format!("{address} could not be read: the deadline passed before the request was sent");
             return Err(Cause::new(cause::TIMEOUT, text));
         }
-        let key = Key {
+        let key = GetKey {
             resource: address.resource.clone(),
             namespace: address.namespace.to_owned(),
             name: address.name.to_owned(),
@@ -155,7 +155,7 @@ impl Live {
         let (server, of) = (self.server.clone(), key.clone());
         let request = self.gets.join(key, move || {
             Box::pin(async move {
-                let Key { resource, namespace, name } = &of;
+                let GetKey { resource, namespace, name } = &of;
                 server.get(Address { resource, namespace, name }).await
             })
         });

@@ -32,7 +32,7 @@ const MAX_LOG_LINES: usize = 20;
 
 /// Runs the probes and keeps their last results. Dropping it stops them.
 #[derive(Default)]
-pub(super) struct Prober(Mutex<Option<Probes>>);
+pub(super) struct FleetProber(Mutex<Option<Probes>>);
 
 /// The probes of a fleet.
 struct Probes {
@@ -47,7 +47,7 @@ impl Drop for Probes {
     }
 }
 
-impl Prober {
+impl FleetProber {
     /// Probes another fleet, or none. Probes of the same fleet continue.
     pub(super) fn start(&self, of: Option<Fleet>, client: &Arc<FleetClient>, runtime: &Handle) {
         let mut probes = lock(&self.0);

@@ -22,12 +22,12 @@ pub(super) const EVERYTHING: &str = "*";
 #[derive(Debug)]
 pub(super) struct Index {
     pub(super) time: SystemTime,
-    pub(super) clusters: Vec<Cluster>,
+    pub(super) clusters: Vec<IndexedCluster>,
 }
 
 /// One cluster in `snapshot.yaml`.
 #[derive(Debug)]
-pub(super) struct Cluster {
+pub(super) struct IndexedCluster {
     /// [`LOCAL`], or a name.
     pub(super) name: String,
     pub(super) kubernetes: Option<String>,
@@ -108,7 +108,7 @@ fn index(section: &mut Section<'_>) -> Index {
     Index { time: time.map_or(SystemTime::UNIX_EPOCH, SystemTime::from), clusters }
 }
 
-fn cluster(section: &mut Section<'_>) -> Cluster {
+fn cluster(section: &mut Section<'_>) -> IndexedCluster {
     let name = section.required_text("name", "name", "Name of the cluster and of its directory.");
     let is_local = name == RECORDED_LOCAL;
     if section.has("name") && !is_local && (!is_name(&name) || name == LOCAL) {
@@ -127,7 +127,7 @@ fn cluster(section: &mut Section<'_>) -> Cluster {
         let what = twice.as_ref().map_or_else(|| EVERYTHING.to_owned(), Resource::argument);
         section.problem("unread", format!("{what:?} is listed twice"), None);
     }
-    Cluster { name: if is_local { LOCAL.to_owned() } else { name }, kubernetes, unread }
+    IndexedCluster { name: if is_local { LOCAL.to_owned() } else { name }, kubernetes, unread }
 }
 
 fn unread(section: &mut Section<'_>) -> Unread {

@@ -16,8 +16,8 @@ use config::Problem;
 const MAX_PROBLEMS: usize = 10;
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct List<'t> {
+#[serde(rename = "List", rename_all = "camelCase")]
+struct ListFile<'t> {
     api_version: String,
     kind: String,
     #[serde(default)]
@@ -57,7 +57,7 @@ pub(super) fn read(file: &str, text: &str, resource: &Resource) -> Result<Object
             serde_saphyr::from_str_with_options(text, options).map_err(|error| invalid(error.to_string()))?;
         Cow::Owned(value.to_string())
     };
-    let list: List<'_> = serde_json::from_str(&json).map_err(|error| invalid(error.to_string()))?;
+    let list: ListFile<'_> = serde_json::from_str(&json).map_err(|error| invalid(error.to_string()))?;
     let reading = Reading { file, resource };
     reading.envelope(&list).map_err(|problem| vec![problem])?;
 
@@ -83,7 +83,7 @@ pub(super) fn read(file: &str, text: &str, resource: &Resource) -> Result<Object
 }
 
 /// Whether all items are whole objects.
-fn is_whole(list: &List<'_>) -> bool {
+fn is_whole(list: &ListFile<'_>) -> bool {
     #[derive(Deserialize)]
     struct Kind {
         kind: Option<String>,
@@ -102,7 +102,7 @@ struct Reading<'r> {
 
 impl Reading<'_> {
     /// Checks that the file is a complete List of the resource in its name.
-    fn envelope(&self, list: &List<'_>) -> Result<(), Problem> {
+    fn envelope(&self, list: &ListFile<'_>) -> Result<(), Problem> {
         let expected = match list.kind.as_str() {
             "List" => "v1".to_owned(),
             "PartialObjectMetadataList" => "meta.k8s.io/v1".to_owned(),

@@ -125,7 +125,7 @@ fn lists(root: &Path, path: &Path, unread: &[Unread], problems: &mut Vec<Problem
 }
 
 /// Reports files that would be ignored: a cluster that is not in the index, or a List in the wrong directory.
-fn unlisted_files(path: &Path, clusters: &[index::Cluster]) -> Vec<Problem> {
+fn unlisted_files(path: &Path, clusters: &[index::IndexedCluster]) -> Vec<Problem> {
     let mut problems = Vec::new();
     for entry in entries(path, &mut problems) {
         let name = entry.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -67,7 +67,8 @@ pub struct StoredLease {
 }
 
 #[derive(Deserialize)]
-struct Wire {
+#[serde(rename = "Lease")]
+struct WireLease {
     metadata: WireMetadata,
     #[serde(default)]
     spec: WireSpec,
@@ -99,7 +100,7 @@ impl StoredLease {
     /// Reads a Lease. Unreadable data is an error, because it may be a reservation.
     pub fn read(Lease { name, .. }: &Lease, json: &RawValue) -> Result<Self, Cause> {
         let garbage = |why: String| Cause::new(cause::GARBAGE, format!("Lease {name} {why}"));
-        let Wire { metadata, spec } =
+        let WireLease { metadata, spec } =
             serde_json::from_str(json.get()).map_err(|error| garbage(format!("cannot be read: {error}")))?;
         if metadata.resource_version.is_empty() {
             return Err(garbage("has no resourceVersion".to_owned()));

@@ -15,7 +15,7 @@ use super::verify::{is_for, opens, server_name, signs};
 
 /// The files of `server.tls.files`.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Files<'f> {
+pub(crate) struct ServingFiles<'f> {
     /// `cert`
     pub(crate) cert: &'f Path,
     /// `key`
@@ -26,7 +26,7 @@ pub(crate) struct Files<'f> {
 
 /// Returns each reason why an API server that calls `called` at time `now` would reject these files, or why the server could
 /// not use them. `make` is the command that creates a valid certificate.
-pub(crate) fn refusals(files: Files<'_>, called: &str, make: &str, now: i64) -> Vec<Problem> {
+pub(crate) fn refusals(files: ServingFiles<'_>, called: &str, make: &str, now: i64) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut read = |key: &str, path: &Path| match pem(key, path) {
         Ok(pem) => Some(pem),
@@ -123,7 +123,7 @@ mod tests {
 
         fn problems(&self, [cert, key, ca]: [&str; 3], called: &str, now: i64) -> Vec<String> {
             let [cert, key, ca] = [cert, key, ca].map(|name| self.0.path().join(name));
-            let files = Files { cert: &cert, key: Some(&key), ca: Some(&ca) };
+            let files = ServingFiles { cert: &cert, key: Some(&key), ca: Some(&ca) };
             refusals(files, called, MAKE, now).iter().map(ToString::to_string).collect()
         }
     }
@@ -175,8 +175,12 @@ mod tests {
             assert!(problems.len() == 1 && problems[0].contains(expected), "{files:?}: {problems:?}");
         }
         let cert = dir.0.path().join("tls.crt");
-        let without =
-            refusals(Files { cert: &cert, key: None, ca: None }, "d.a.svc", MAKE, now() + 400 * 86_400);
+        let without = refusals(
+            ServingFiles { cert: &cert, key: None, ca: None },
+            "d.a.svc",
+            MAKE,
+            now() + 400 * 86_400,
+        );
         assert!(without[0].to_string().contains("it expired at "), "{without:?}");
     }
 }

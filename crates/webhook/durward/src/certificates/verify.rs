@@ -9,16 +9,13 @@ use rustls::client::danger::ServerCertVerifier as _;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 
-/// A successful check, or the reason why it failed.
-pub(crate) type Verdict = Result<(), String>;
-
 /// Checks whether a client that trusts `authorities` and calls `name` accepts `chain` at time `now`.
 pub(crate) fn signs(
     authorities: &[CertificateDer<'static>],
     chain: &[CertificateDer<'static>],
     name: &ServerName<'_>,
     now: i64,
-) -> Verdict {
+) -> Result<(), String> {
     let (leaf, between) = chain.split_first().ok_or("no certificate")?;
     let mut roots = RootCertStore::empty();
     let (taken, _) = roots.add_parsable_certificates(authorities.iter().cloned());

@@ -15,7 +15,7 @@ use console::input;
 
 use crate::args::ClusterArgs;
 use crate::clients::control_planes::ControlPlanes;
-use crate::file::{Cluster, File, Guarded, Manage};
+use crate::file::{ClusterSection, File, Guarded, Manage};
 
 /// Opens the clients that flags and file name. Without either, they use the kubeconfig or the pod's service account, like
 /// kubectl. Without a cluster, guards that read nothing outside still work.
@@ -48,7 +48,7 @@ pub(crate) async fn open(flags: &ClusterArgs, file: &File) -> Result<ControlPlan
 
 /// Merges flags and file key by key: `--context` names a context of the file's kubeconfig. With `--kubeconfig`, the file's
 /// context does not apply.
-pub(crate) fn access(flags: &ClusterArgs, file: &Cluster) -> Access {
+pub(crate) fn access(flags: &ClusterArgs, file: &ClusterSection) -> Access {
     match &flags.kubeconfig {
         Some(kubeconfig) => Access { kubeconfig: Some(kubeconfig.clone()), context: flags.context.clone() },
         None => Access {
@@ -116,7 +116,7 @@ mod tests {
                 context: text(flags.1),
                 snapshot: None,
             };
-            let file = Cluster { kubeconfig: file.0.map(PathBuf::from), context: text(file.1) };
+            let file = ClusterSection { kubeconfig: file.0.map(PathBuf::from), context: text(file.1) };
             let access = access(&flags, &file);
             (access.kubeconfig.map(|path| path.display().to_string()), access.context)
         };

@@ -30,11 +30,11 @@ pub(crate) struct ControlPlanes {
     /// Control planes whose clusters are probed.
     probed: Mutex<Vec<Arc<Live>>>,
     /// Those of the active file.
-    credentials: Mutex<Vec<Credentials>>,
+    credentials: Mutex<Vec<EtcdMaterial>>,
 }
 
 /// A live control plane, and the sources of certificates for its etcd members.
-type Credentials = (Arc<Live>, Vec<Material>);
+type EtcdMaterial = (Arc<Live>, Vec<Material>);
 
 struct Connector {
     access: Access,
@@ -177,8 +177,8 @@ impl ControlPlanes {
         expiries(&self.credentials_of(file)).await
     }
 
-    fn credentials_of(&self, file: &File) -> Vec<Credentials> {
-        let mut all: Vec<Credentials> = Vec::new();
+    fn credentials_of(&self, file: &File) -> Vec<EtcdMaterial> {
+        let mut all: Vec<EtcdMaterial> = Vec::new();
         for guard in &file.guards {
             let Some(live) = self.live_of(guard) else { continue };
             let certificates = guard.configured.requirements().etcd_certificates;
@@ -219,7 +219,7 @@ impl ControlPlanes {
     }
 }
 
-async fn expiries(all: &[Credentials]) -> Vec<Expiry> {
+async fn expiries(all: &[EtcdMaterial]) -> Vec<Expiry> {
     let mut expiries = Vec::new();
     for (live, certificates) in all {
         expiries.extend(live.expiries(certificates).await);

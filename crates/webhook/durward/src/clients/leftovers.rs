@@ -13,7 +13,7 @@ use super::fleet::{ANSWER_WITHIN, all_pages};
 
 /// An object with annotations of overrides.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct FoundLeftover {
     /// Its resource.
     pub(crate) resource: Resource,
     /// Its namespace; empty for cluster-wide resources.
@@ -24,7 +24,7 @@ pub(crate) struct Found {
     pub(crate) leftover: Leftover,
 }
 
-impl Found {
+impl FoundLeftover {
     /// Returns the object as in kubectl's command line, without the namespace: `pod etcd-1`.
     pub(crate) fn object(&self) -> String {
         let word = match self.resource.plural.as_ref() {
@@ -48,7 +48,7 @@ pub(crate) async fn find(
     reader: &dyn Reader,
     guarded: &[GuardedObjects],
     now: SystemTime,
-) -> (Vec<Found>, Vec<Cause>) {
+) -> (Vec<FoundLeftover>, Vec<Cause>) {
     let (mut found, mut failures) = (Vec::new(), Vec::new());
     for objects in guarded {
         let namespaces = match &objects.namespaces {
@@ -78,7 +78,7 @@ async fn search(
     objects: &GuardedObjects,
     namespace: &str,
     now: SystemTime,
-    found: &mut Vec<Found>,
+    found: &mut Vec<FoundLeftover>,
 ) -> Result<(), Cause> {
     let query = ListQuery { namespace, ..ListQuery::new(&objects.resource) };
     let mut pages = Pages::new(reader, &Cluster::Local, query, Instant::now() + ANSWER_WITHIN);
@@ -94,11 +94,11 @@ async fn search(
 }
 
 /// Returns the annotations of an object that is not being deleted.
-fn left_on(objects: &GuardedObjects, object: Object, now: SystemTime) -> Option<Found> {
+fn left_on(objects: &GuardedObjects, object: Object, now: SystemTime) -> Option<FoundLeftover> {
     if object.metadata.deleting {
         return None;
     }
     let leftover = overrides::leftover(objects.overrides, &object.name, &object.metadata.annotations, now)?;
     let Object { namespace, name, .. } = object;
-    Some(Found { resource: objects.resource.clone(), namespace, name, leftover })
+    Some(FoundLeftover { resource: objects.resource.clone(), namespace, name, leftover })
 }

@@ -14,7 +14,7 @@ use policy::value::{Arena, Value, write_json};
 
 /// `convert`
 #[derive(Debug, clap::Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum ConvertCommand {
     /// Convert CRDs from apiextensions.k8s.io/v1beta1 to v1
     #[command(
         after_help = "Examples:\n  durward convert crd examples/kubernetesclusters/crd-v1beta1.yaml\n  durward convert crd examples/kubernetesclusters/crd-v1beta1.yaml --declare examples/kubernetesclusters/sample.yaml\n\nThe result keeps the unknown fields that v1beta1 kept. With --declare, it declares the fields of the samples instead. The API server then removes fields that neither the CRD nor a sample has.\n\nExit code: 0 converted, 1 refused: v1 can't express the CRD, 2 bad input."
@@ -34,8 +34,8 @@ pub(crate) struct Args {
 }
 
 /// `convert`
-pub(crate) fn run(command: &Command) -> Outcome {
-    let Command::Crd(args) = command;
+pub(crate) fn run(command: &ConvertCommand) -> Outcome {
+    let ConvertCommand::Crd(args) = command;
     let arena = Arena::new();
     let mut samples = Vec::new();
     for path in &args.declare {

@@ -16,7 +16,7 @@ use crate::clients::runtime;
 use crate::file::{File, NAME, Purpose};
 use crate::registration::api::ApiClient;
 use crate::registration::names::{BINDING, POLICY, WEBHOOK_TYPES, kind, plural};
-use crate::registration::targets::{Needs, Target};
+use crate::registration::targets::{Needs, RegistrationTarget};
 use cluster::ApiError;
 use cluster::live::Fault;
 
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
 async fn unregister<E>(
     client: &ApiClient,
     server: &str,
-    target: &Target,
+    target: &RegistrationTarget,
     print: impl Fn(&str) -> Result<(), E>,
 ) -> Result<Vec<Problem>, E> {
     let configurations =
@@ -104,11 +104,11 @@ mod tests {
 
     /// Deletes the objects of the etcd guard on a Karmada control plane.
     async fn run(server: &FakeServer) -> (String, Vec<String>) {
-        let target = Target {
+        let target = RegistrationTarget {
             is_karmada: true,
             entries: [vec![json!({"name": "etcd.durward.dev"})], Vec::new()],
             purposes: vec!["etcd-pods"],
-            ..Target::without_guards()
+            ..RegistrationTarget::without_guards()
         };
         let out = RefCell::new(String::new());
         let print = |text: &str| {

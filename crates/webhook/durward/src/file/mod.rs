@@ -33,7 +33,7 @@ pub(crate) struct File {
     /// `server`
     pub(crate) server: ServerSection,
     /// `kubeconfig` and `context`
-    pub(crate) cluster: Cluster,
+    pub(crate) cluster: ClusterSection,
     /// `log`
     pub(crate) log: String,
     /// `events`
@@ -46,7 +46,7 @@ pub(crate) struct File {
 
 /// The cluster that guards read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Cluster {
+pub(crate) struct ClusterSection {
     /// `None` means the cluster of the pod.
     pub(crate) kubeconfig: Option<PathBuf>,
     /// `None` means the current context.
@@ -95,7 +95,7 @@ impl File {
         if !problems.is_empty() {
             return Err(problems);
         }
-        let Parts { server, cluster, log, events, guards, namespace } = parts;
+        let FileSections { server, cluster, log, events, guards, namespace } = parts;
         Ok(Self { path: path.to_owned(), text, server, cluster, log, events, guards, namespace })
     }
 
@@ -132,16 +132,16 @@ pub(crate) fn read_text(path: &Path) -> Result<String, Problem> {
 const NAMESPACES: &str = "namespace: lower-case letters, digits and - (at most 63, a letter or digit at both ends), or \"\" if Durward does not run in the cluster";
 
 /// The results of the section readers.
-struct Parts {
+struct FileSections {
     server: ServerSection,
-    cluster: Cluster,
+    cluster: ClusterSection,
     log: String,
     events: bool,
     guards: Vec<Guarded>,
     namespace: String,
 }
 
-fn read_root(section: &mut Section<'_>, within: &Within<'_>) -> Parts {
+fn read_root(section: &mut Section<'_>, within: &Within<'_>) -> FileSections {
     config::read_header(section);
     let namespace = section.name(
         "namespace",
@@ -151,7 +151,7 @@ fn read_root(section: &mut Section<'_>, within: &Within<'_>) -> Parts {
         |text| if text.is_empty() { Ok(()) } else { names::namespace(text) },
     );
     let serving = matches!(within.purpose, Purpose::Serving { .. });
-    let cluster = Cluster {
+    let cluster = ClusterSection {
         kubeconfig: within.path(
             section,
             "kubeconfig",
@@ -193,7 +193,7 @@ fn read_root(section: &mut Section<'_>, within: &Within<'_>) -> Parts {
             Some(format!("under guards: add {}", names.join(" or "))),
         );
     }
-    Parts { server, cluster, log, events, guards, namespace }
+    FileSections { server, cluster, log, events, guards, namespace }
 }
 
 /// A valid log filter.

@@ -21,7 +21,7 @@ pub(crate) struct ServerSection {
     /// `metricsBindAddress`
     pub(crate) metrics_bind_address: SocketAddr,
     /// `tls`
-    pub(crate) tls: Tls,
+    pub(crate) tls: TlsSection,
     /// `webhookConfiguration`
     pub(crate) webhook_address: WebhookAddress,
     /// `webhookConfiguration.manage`
@@ -34,7 +34,7 @@ pub(crate) struct ServerSection {
 
 /// `server.tls`
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Tls {
+pub(crate) struct TlsSection {
     /// `minVersion`
     pub(crate) min_version: TlsVersion,
     /// `clientAuth`
@@ -171,7 +171,7 @@ fn address(section: &mut Section<'_>, key: &'static str, doc: &'static str, port
         .unwrap_or(default)
 }
 
-fn read_tls(section: &mut Section<'_>, within: &Within<'_>) -> Tls {
+fn read_tls(section: &mut Section<'_>, within: &Within<'_>) -> TlsSection {
     let versions = [("1.2", TlsVersion::V1_2), ("1.3", TlsVersion::V1_3)];
     let min_version =
         section.choice("minVersion", "Oldest accepted version of TLS.", &versions, TlsVersion::V1_2);
@@ -213,7 +213,14 @@ fn read_tls(section: &mut Section<'_>, within: &Within<'_>) -> Tls {
     }
     let doc = "Durward makes its certificate: a CA in a Secret, and a serving certificate that each replica keeps in memory. Both renew themselves.";
     let self_managed = section.section("selfManaged", doc, |s| read_self_managed(s, within));
-    Tls { min_version, client_auth, cert, key, ca, self_managed: is_self_managed.then_some(self_managed) }
+    TlsSection {
+        min_version,
+        client_auth,
+        cert,
+        key,
+        ca,
+        self_managed: is_self_managed.then_some(self_managed),
+    }
 }
 
 /// Longest lifetime of a CA: ten years.
@@ -309,7 +316,7 @@ fn read_allowed_names(section: &mut Section<'_>, mode: ClientAuthMode) -> Allowe
     AllowedNames::new(names)
 }
 
-fn read_manage(section: &mut Section<'_>, tls: &Tls, namespace: &str) -> Manage {
+fn read_manage(section: &mut Section<'_>, tls: &TlsSection, namespace: &str) -> Manage {
     let manage = section.choice(
         "manage",
         "none: you apply the webhook configurations that `durward manifests` prints. caBundle: Durward writes their caBundle. all: Durward writes all entries.",

@@ -31,7 +31,7 @@ const SAMPLES: [(&str, &str, &str); 6] = [
 const RESOURCES: &str = "resources: {policies: [examples/kubernetesclusters/policy.yaml]}";
 
 /// The meaning of a match condition for requests while Durward is down.
-enum Condition {
+enum OutageCondition {
     /// Requests that are not affected.
     Unless(&'static str),
     /// The entry describes it as the objects that it is limited to.
@@ -39,25 +39,25 @@ enum Condition {
 }
 
 /// Returns the meaning of a match condition by its name.
-fn condition(name: &str) -> Condition {
+fn condition(name: &str) -> OutageCondition {
     match name {
-        "no-break-glass" => Condition::Unless(
+        "no-break-glass" => OutageCondition::Unless(
             "[objects with the annotation](#delete-one-object-anyway), if the caller has the permission `break-glass`",
         ),
-        "not-terminating" => Condition::Unless(
+        "not-terminating" => OutageCondition::Unless(
             "objects that are already being deleted; for pods, only if the request doesn't set the grace period to 0",
         ),
-        "not-the-kubelets-final-delete" => Condition::Unless("the kubelet's last deletion of a pod"),
-        "not-the-namespace-controller" => Condition::Unless(
+        "not-the-kubelets-final-delete" => OutageCondition::Unless("the kubelet's last deletion of a pod"),
+        "not-the-namespace-controller" => OutageCondition::Unless(
             "deletions by the namespace controller: [namespaces that are being deleted](#namespaces-that-are-being-deleted)",
         ),
         "not-the-install-namespace" => {
-            Condition::Unless("Durward's own namespace, in the cluster where Durward runs")
+            OutageCondition::Unless("Durward's own namespace, in the cluster where Durward runs")
         }
         "judged-by-policies" => {
-            Condition::Unless("requests that the API server gives to no policy, such as access reviews")
+            OutageCondition::Unless("requests that the API server gives to no policy, such as access reviews")
         }
-        "labelled-or-karmadas-own" => Condition::Objects,
+        "labelled-or-karmadas-own" => OutageCondition::Objects,
         other => panic!("describe the match condition {other} here"),
     }
 }
@@ -109,7 +109,7 @@ fn reference_of_the_requests_that_are_denied_while_durward_is_down() {
             let conditions =
                 entry.match_conditions.iter().filter(|_| entry.failure_policy == FailurePolicy::Fail);
             for one in conditions {
-                if let Condition::Unless(text) = condition(&one.name) {
+                if let OutageCondition::Unless(text) = condition(&one.name) {
                     let names = unaffected.entry(text).or_default();
                     if !names.contains(&name) {
                         names.push(name.clone());

@@ -15,13 +15,13 @@ const ETCD_REASONS: &str = include_str!("../../../guards/src/etcd/messages.rs");
 const ETCD_STATES: &str = include_str!("../../../guards/src/etcd/table/mod.rs");
 
 /// A code, its meaning, and an example beside it.
-struct Code {
+struct DocumentedCode {
     name: String,
     meaning: String,
     example: Option<String>,
 }
 
-impl Code {
+impl DocumentedCode {
     fn new(name: &str, doc: &str) -> Self {
         let (meaning, example) = match doc.split_once("Example: ") {
             Some((meaning, example)) => (meaning, Some(example.trim().to_owned())),
@@ -66,10 +66,10 @@ fn reference_of_the_reason_codes() {
 }
 
 /// Writes the codes of a guard's denials. Its cases have no other codes, except those of members.
-fn reasons(guard: &str, codes: Vec<Code>, members: &BTreeSet<String>, out: &mut String) {
+fn reasons(guard: &str, codes: Vec<DocumentedCode>, members: &BTreeSet<String>, out: &mut String) {
     let mut examples = cases(guard);
     let _ = write!(out, "\n## Guard {guard}\n\n| code | meaning | example |\n|---|---|---|\n");
-    for Code { name, meaning, example } in codes {
+    for DocumentedCode { name, meaning, example } in codes {
         let of_cases = examples.remove(&name).filter(|line| !line.is_empty());
         assert!(
             of_cases.is_some() != example.is_some(),
@@ -83,7 +83,7 @@ fn reasons(guard: &str, codes: Vec<Code>, members: &BTreeSet<String>, out: &mut 
 }
 
 /// Returns the text constants of a source file with a doc comment, each with its name.
-fn constants(source: &str) -> Vec<(String, Code)> {
+fn constants(source: &str) -> Vec<(String, DocumentedCode)> {
     let mut found = Vec::new();
     let mut doc = String::new();
     for line in source.lines() {
@@ -93,7 +93,7 @@ fn constants(source: &str) -> Vec<(String, Code)> {
         }
         if let Some((before, value)) = line.split_once(": &str = \"") {
             let name = before.rsplit(' ').next().unwrap_or_default();
-            found.push((name.to_owned(), Code::new(value.trim_end_matches("\";"), &doc)));
+            found.push((name.to_owned(), DocumentedCode::new(value.trim_end_matches("\";"), &doc)));
         }
         doc.clear();
     }
@@ -101,7 +101,7 @@ fn constants(source: &str) -> Vec<(String, Code)> {
 }
 
 /// Returns the variants of an enum.
-fn variants(source: &str, name: &str) -> Vec<Code> {
+fn variants(source: &str, name: &str) -> Vec<DocumentedCode> {
     let (_, rest) = source.split_once(&format!(" enum {name} {{\n")).expect("the file has the enum");
     let (body, _) = rest.split_once("\n}").expect("the enum ends");
     let mut found = Vec::new();
@@ -112,7 +112,7 @@ fn variants(source: &str, name: &str) -> Vec<Code> {
             continue;
         }
         let name = line.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
-        found.push(Code::new(name, &doc));
+        found.push(DocumentedCode::new(name, &doc));
         doc.clear();
     }
     found

@@ -12,14 +12,14 @@ use super::{names, permissions};
 use crate::file::{File, Guarded, Manage, NAME, WebhookAddress};
 
 /// An API server and the guards that it calls.
-pub(crate) struct ApiServer<'f> {
+pub(crate) struct GuardedServer<'f> {
     /// The guards.
     pub(crate) guards: Vec<&'f Guarded>,
     /// The user name of Durward on a Karmada control plane, which has no service account of Durward.
     pub(crate) user: Option<String>,
 }
 
-impl ApiServer<'_> {
+impl GuardedServer<'_> {
     /// Returns whether this is a Karmada control plane.
     pub(crate) fn is_karmada(&self) -> bool {
         self.user.is_some()
@@ -129,12 +129,12 @@ impl ApiServer<'_> {
 }
 
 /// Returns the API servers of a file, the one of Durward's own cluster first.
-pub(crate) fn all(file: &File) -> Vec<ApiServer<'_>> {
-    let mut api_servers: Vec<(Option<&_>, ApiServer<'_>)> = Vec::new();
+pub(crate) fn all(file: &File) -> Vec<GuardedServer<'_>> {
+    let mut api_servers: Vec<(Option<&_>, GuardedServer<'_>)> = Vec::new();
     for guard in &file.guards {
         let access = guard.access.as_ref();
         let at = api_servers.iter().position(|(way, _)| *way == access).unwrap_or_else(|| {
-            api_servers.push((access, ApiServer { guards: Vec::new(), user: None }));
+            api_servers.push((access, GuardedServer { guards: Vec::new(), user: None }));
             api_servers.len() - 1
         });
         if let Some((_, api_server)) = api_servers.get_mut(at) {
@@ -145,8 +145,8 @@ pub(crate) fn all(file: &File) -> Vec<ApiServer<'_>> {
     api_servers.sort_by_key(|(access, _)| access.is_some());
     let mut api_servers: Vec<_> = api_servers.into_iter().map(|(_, api_server)| api_server).collect();
     // Durward's own cluster calls no guard then, but Durward has objects there.
-    if api_servers.iter().all(ApiServer::is_karmada) && !permissions::in_home(file).is_empty() {
-        api_servers.insert(0, ApiServer { guards: Vec::new(), user: None });
+    if api_servers.iter().all(GuardedServer::is_karmada) && !permissions::in_home(file).is_empty() {
+        api_servers.insert(0, GuardedServer { guards: Vec::new(), user: None });
     }
     api_servers
 }

@@ -3,12 +3,12 @@
 use guards::WebhookType;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, ServiceReference, WebhookClientConfig};
 
-use super::api_servers::ApiServer;
+use super::api_servers::GuardedServer;
 use crate::file::WebhookAddress;
 
 /// Returns the entries of one kind, without caBundle.
 pub(crate) fn entries(
-    api_server: &ApiServer<'_>,
+    api_server: &GuardedServer<'_>,
     address: &WebhookAddress,
     webhook_type: WebhookType,
 ) -> Vec<MutatingWebhook> {

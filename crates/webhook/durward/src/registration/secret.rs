@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use admission::text::excerpt;
 use admission::{BoxFuture, lock};
-use ca::{Store, StoreError, StoreFault, Stored, Written};
+use ca::{Store, StoreError, StoreFault, StoreResult, Stored};
 use cluster::{ApiError, live};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -86,17 +86,17 @@ impl SecretStore {
         Ok(stored)
     }
 
-    async fn put(&self, version: &str, data: &BTreeMap<String, Vec<u8>>) -> Result<Written, StoreError> {
+    async fn put(&self, version: &str, data: &BTreeMap<String, Vec<u8>>) -> Result<StoreResult, StoreError> {
         let last = lock(&self.last).clone();
         let is_current = |secret: &Secret| secret.metadata.resource_version.as_deref() == Some(version);
-        let Some(mut secret) = last.filter(is_current) else { return Ok(Written::Conflict) };
+        let Some(mut secret) = last.filter(is_current) else { return Ok(StoreResult::Conflict) };
         secret.data =
             Some(data.iter().map(|(key, value)| (key.clone(), ByteString(value.clone()))).collect());
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
         let parameters = PostParams { field_manager: Some("durward".to_owned()), ..PostParams::default() };
         match self.answered("update", live::write(&api, &secret, &parameters)).await? {
-            live::Written::Done => Ok(Written::Done),
-            live::Written::Conflict => Ok(Written::Conflict),
+            live::Written::Done => Ok(StoreResult::Done),
+            live::Written::Conflict => Ok(StoreResult::Conflict),
         }
     }
 
@@ -199,7 +199,7 @@ impl Store for SecretStore {
         &'a self,
         version: &'a str,
         data: &'a BTreeMap<String, Vec<u8>>,
-    ) -> BoxFuture<'a, Result<Written, StoreError>> {
+    ) -> BoxFuture<'a, Result<StoreResult, StoreError>> {
         Box::pin(self.put(version, data))
     }
 }
@@ -269,11 +269,11 @@ mod tests {
         let (store, requests) =
             store(vec![(200, ours.clone()), (200, ours), status(409, "the object has been modified")]);
         let data = BTreeMap::from([("ca.crt".to_owned(), b"a".to_vec())]);
-        assert_eq!(store.write("7", &data).await, Ok(Written::Conflict), "it was not read yet");
+        assert_eq!(store.write("7", &data).await, Ok(StoreResult::Conflict), "it was not read yet");
         store.read().await.unwrap();
-        assert_eq!(store.write("7", &data).await, Ok(Written::Done));
-        assert_eq!(store.write("7", &data).await, Ok(Written::Conflict));
-        assert_eq!(store.write("6", &data).await, Ok(Written::Conflict), "another version was read");
+        assert_eq!(store.write("7", &data).await, Ok(StoreResult::Done));
+        assert_eq!(store.write("7", &data).await, Ok(StoreResult::Conflict));
+        assert_eq!(store.write("6", &data).await, Ok(StoreResult::Conflict), "another version was read");
         let requests = requests.lock().unwrap();
         assert_eq!(requests.len(), 3);
         let put = "PUT /api/v1/namespaces/durward-system/secrets/durward-ca ";

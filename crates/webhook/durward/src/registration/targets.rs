@@ -9,7 +9,7 @@ use k8s_openapi::api::admissionregistration::v1::MutatingWebhook;
 use serde_json::{Value, json};
 
 use super::api::{ApiClient, Configuration};
-use super::api_servers::{self, ApiServer};
+use super::api_servers::{self, GuardedServer};
 use super::entries::entries;
 use super::names::WEBHOOK_TYPES;
 use crate::args::ClusterArgs;
@@ -27,14 +27,14 @@ pub(crate) struct Needs {
     /// Durward's namespace.
     pub(crate) namespace: String,
     /// The API servers that call the guards.
-    pub(crate) targets: Vec<Target>,
+    pub(crate) targets: Vec<RegistrationTarget>,
     /// The command that prints the manifests, for messages.
     pub(crate) manifests: String,
 }
 
 /// An API server that calls guards.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Target {
+pub(crate) struct RegistrationTarget {
     /// Whether it is a Karmada control plane.
     pub(crate) is_karmada: bool,
     /// How Durward reaches it.
@@ -62,7 +62,7 @@ impl Needs {
 
     /// Returns the needs of a file, or `None` if no API server is connected, for example with a snapshot.
     pub(crate) fn of(file: &File, control_planes: &ControlPlanes) -> Option<Self> {
-        let mut targets: Vec<Target> = Vec::new();
+        let mut targets: Vec<RegistrationTarget> = Vec::new();
         let api_servers = api_servers::all(file);
         let is_one_of_two = api_servers.len() > 1;
         for api_server in &api_servers {
@@ -81,7 +81,7 @@ impl Needs {
                 }
             } else {
                 let is_karmada = api_server.is_karmada();
-                targets.push(Target {
+                targets.push(RegistrationTarget {
                     is_karmada,
                     access,
                     entries,
@@ -102,7 +102,7 @@ impl Needs {
     }
 }
 
-impl Target {
+impl RegistrationTarget {
     /// Returns the label of metrics, which is also the value of `--target`.
     pub(crate) fn label(&self) -> &'static str {
         if self.is_karmada { "karmada" } else { "cluster" }
@@ -155,7 +155,7 @@ impl Target {
 
 /// Returns the entries of one kind without caBundle. All fields are set, also to the API server's defaults: otherwise an
 /// object selector that another client added would not be a difference.
-fn full_entries(api_server: &ApiServer<'_>, file: &File, webhook_type: WebhookType) -> Vec<Value> {
+fn full_entries(api_server: &GuardedServer<'_>, file: &File, webhook_type: WebhookType) -> Vec<Value> {
     let address = api_server.reach(&file.server.webhook_address);
     entries(api_server, &address, webhook_type).iter().filter_map(full_entry).collect()
 }
@@ -173,7 +173,7 @@ fn full_entry(entry: &MutatingWebhook) -> Option<Value> {
 }
 
 #[cfg(test)]
-impl Target {
+impl RegistrationTarget {
     /// Returns the API server of Durward's own cluster, without guards.
     pub(crate) fn without_guards() -> Self {
         Self {

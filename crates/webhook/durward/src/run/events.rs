@@ -98,18 +98,18 @@ struct DeniedRequest {
     name: String,
     /// The uid in the review. An eviction has none.
     uid: Option<String>,
-    reason: Reason,
+    reason: EventReason,
     note: String,
 }
 
 /// The reason of an Event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Reason {
+enum EventReason {
     DeletionDenied,
     EvictionDenied,
 }
 
-impl Reason {
+impl EventReason {
     fn as_str(self) -> &'static str {
         match self {
             Self::DeletionDenied => "DeletionDenied",
@@ -160,9 +160,9 @@ impl GuardEvents {
         let (reason, kind, uid) = match (request.operation, &*request.subresource) {
             (Operation::Delete, "") => {
                 let uid = request.old_object.as_ref()?.uid()?;
-                (Reason::DeletionDenied, &*request.kind.kind, Some(uid.into_owned()))
+                (EventReason::DeletionDenied, &*request.kind.kind, Some(uid.into_owned()))
             }
-            (Operation::Create, "eviction") => (Reason::EvictionDenied, "Pod", None),
+            (Operation::Create, "eviction") => (EventReason::EvictionDenied, "Pod", None),
             _ => return None,
         };
         let (resource, is_namespaced) = self.resources.iter().find(|(resource, _)| {
@@ -197,7 +197,7 @@ pub(crate) struct EventTask {
 }
 
 /// The objects that have an Event, by uid and reason. The pace keeps this map below 3,000 entries.
-type RecentEvents = HashMap<(String, Reason), Instant>;
+type RecentEvents = HashMap<(String, EventReason), Instant>;
 
 impl EventTask {
     /// Creates Events until the queue is closed.

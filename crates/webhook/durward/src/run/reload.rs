@@ -22,7 +22,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::clients::control_planes::ControlPlanes;
-use crate::file::{Cluster, File, Manage, Purpose, ServerSection, read_text};
+use crate::file::{ClusterSection, File, Manage, Purpose, ServerSection, read_text};
 use crate::registration::webhooks::WebhookManager;
 use crate::run::events::EventQueue;
 use crate::run::log;
@@ -60,7 +60,7 @@ pub(crate) struct Reload {
     /// The problems of the new file, if it was rejected.
     rejected: Option<Vec<Problem>>,
     /// The `server` section and the cluster at the start, which stay in effect.
-    started: (ServerSection, Cluster),
+    started: (ServerSection, ClusterSection),
     purpose: Purpose,
     generation: u64,
     cell: PlanCell,
@@ -70,17 +70,17 @@ pub(crate) struct Reload {
     log: Option<Handle>,
     metrics: Metrics,
     check: Check,
-    numbers: Numbers,
+    numbers: ReloadMetrics,
     policies: PolicyReport,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Numbers {
+struct ReloadMetrics {
     refused: Counter,
     stale: Gauge<i64, AtomicI64>,
 }
 
-impl Numbers {
+impl ReloadMetrics {
     fn register(&self, metrics: &Metrics) {
         let help = "Invalid new configuration files, which were rejected";
         metrics.register("config_refused", &[], help, self.refused.clone());
@@ -91,7 +91,7 @@ impl Numbers {
 
 #[cfg(test)]
 pub(crate) fn register_metrics(metrics: &Metrics) {
-    Numbers::default().register(metrics);
+    ReloadMetrics::default().register(metrics);
 }
 
 /// The result of reading the file.
@@ -115,7 +115,7 @@ impl Reload {
         metrics: Metrics,
         checks: &Checks,
     ) -> Self {
-        let numbers = Numbers::default();
+        let numbers = ReloadMetrics::default();
         numbers.register(&metrics);
         let check = checks.add("configuration");
         check.pass();

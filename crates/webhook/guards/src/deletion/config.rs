@@ -39,7 +39,7 @@ pub(super) struct Config {
     /// Clusters that need not answer, in a fleet without Karmada.
     pub(super) acknowledged: Vec<AcknowledgedCluster>,
     /// The objects that the guard protects.
-    pub(super) scope: Scope,
+    pub(super) scope: GuardScope,
     /// The callers that can override a denial.
     pub(super) overrides: Overrides,
     /// The Lists that decide about a namespace, derived from the other fields.
@@ -54,7 +54,7 @@ impl Config {
 
     /// Whether the guard protects an object with these labels.
     pub(super) fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.scope == Scope::All || labels.get(GUARD_LABEL).is_some_and(|value| value == GUARD_VALUE)
+        self.scope == GuardScope::All || labels.get(GUARD_LABEL).is_some_and(|value| value == GUARD_VALUE)
     }
 }
 
@@ -64,14 +64,14 @@ impl Config {
         let common = &self.common_config;
         let selector = (kind == DeletionKind::Namespace).then_some(&common.namespace_selector);
         let of_namespaces = selector.into_iter().flat_map(label_keys);
-        let scope = (self.scope == Scope::Labeled).then(|| GUARD_LABEL.to_owned());
+        let scope = (self.scope == GuardScope::Labeled).then(|| GUARD_LABEL.to_owned());
         of_namespaces.chain(scope).filter(|key| key != NAMESPACE_NAME).collect()
     }
 }
 
 /// The objects that the guard protects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scope {
+pub(super) enum GuardScope {
     /// All.
     All,
     /// Those with the label `durward.dev/guard: deletion`.
@@ -127,8 +127,8 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &st
     let scope = section.choice(
         "scope",
         "Protected objects: all, or only those labeled durward.dev/guard=deletion.",
-        &[("all", Scope::All), ("labeled", Scope::Labeled)],
-        Scope::All,
+        &[("all", GuardScope::All), ("labeled", GuardScope::Labeled)],
+        GuardScope::All,
     );
     let overrides = Overrides::read(section);
     section.removed("clusterTimeout", "remove it: each cluster gets a third of webhook.timeoutSeconds");

@@ -33,7 +33,7 @@ pub(super) struct Facts {
 
 /// The progress of reading the members.
 #[derive(Debug, Clone, Copy)]
-pub struct Progress<'p> {
+pub struct ReadProgress<'p> {
     /// The cluster that was read last, or whose deadline passed.
     pub cluster: &'p str,
     /// The number of clusters that were read.
@@ -60,7 +60,7 @@ pub(super) struct FactsReader<'f> {
     /// The configuration of the guard.
     pub(super) config: &'f Config,
     /// Called after each member.
-    pub(super) progress: &'f (dyn Fn(Progress<'_>) + Sync),
+    pub(super) progress: &'f (dyn Fn(ReadProgress<'_>) + Sync),
 }
 
 impl FactsReader<'_> {
@@ -153,7 +153,7 @@ impl FactsReader<'_> {
         let mut facts = Vec::with_capacity(members.len());
         while let Some((at, read_facts)) = reads.next().await {
             let (cluster, done) = (read_facts.member.cluster.name(), facts.len() + 1);
-            (self.progress)(Progress { cluster, done, of: members.len() });
+            (self.progress)(ReadProgress { cluster, done, of: members.len() });
             facts.push((at, read_facts));
         }
         facts.sort_by_key(|(at, _)| *at);

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::acknowledge::Acknowledgement;
 use super::case::Case;
 use super::decide;
-use super::facts::{Facts, FactsReader, Progress, half};
+use super::facts::{Facts, FactsReader, ReadProgress, half};
 use super::findings::{ClusterFacts, ObjectCount, UsageState};
 use super::messages;
 use super::summary::FleetSummary;
@@ -83,7 +83,7 @@ impl Survey {
         clients: &Clients,
         subject: DeletionSubject,
         deadline: Instant,
-        progress: &(dyn Fn(Progress<'_>) + Sync),
+        progress: &(dyn Fn(ReadProgress<'_>) + Sync),
     ) -> Impact {
         let (target, exists) = self.target(clients, subject, deadline).await;
         let reader = FactsReader { clients, config: &self.config, progress };

@@ -63,7 +63,7 @@ use config::Config;
 use review::DeletionGuard;
 
 pub use acknowledge::{ACKNOWLEDGEMENT, Acknowledgement, acknowledgement};
-pub use facts::Progress;
+pub use facts::ReadProgress;
 pub use findings::{ObjectCount, UsageState};
 pub use impact::{ClusterImpact, Impact, UnknownReason};
 pub use survey::{AcknowledgementReport, Survey, Validity};

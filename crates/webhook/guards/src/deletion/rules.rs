@@ -9,7 +9,7 @@ use ::config::Expression;
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 
 use super::NAME;
-use super::config::{ApiGroups, Config, GUARD_LABEL, GUARD_VALUE, Scope};
+use super::config::{ApiGroups, Config, GUARD_LABEL, GUARD_VALUE, GuardScope};
 use super::karmada;
 use super::target::{CRD_GROUP, CRD_PLURAL, DeletionKind};
 use crate::cel;
@@ -31,14 +31,14 @@ fn webhook(config: &Config) -> WebhookEntry {
     let mut entry = WebhookEntry::new(WebhookType::Validating, "deletion", rules, &config.common_config);
     entry.match_conditions = conditions(config);
     match (config.scope, config.is_karmada()) {
-        (Scope::All, _) => {}
+        (GuardScope::All, _) => {}
         // The API server selects by the label.
-        (Scope::Labeled, false) => {
+        (GuardScope::Labeled, false) => {
             entry.object_selector.extend(Expression::Equal(GUARD_LABEL.to_owned(), GUARD_VALUE.to_owned()));
             entry.limited_to = Some(labeled());
         }
         // Karmada's own parts have no label and must be reviewed too.
-        (Scope::Labeled, true) => {
+        (GuardScope::Labeled, true) => {
             let is_guarded = format!("oldObject == null || {}", labelled_or_karmada_part("oldObject"));
             entry.match_conditions.push(condition("labelled-or-karmadas-own", is_guarded));
             entry.limited_to = Some(format!("{}, and Karmada's own namespaces and CRDs", labeled()));
@@ -61,9 +61,9 @@ fn conditions(config: &Config) -> Vec<MatchCondition> {
 /// Returns a CEL expression that is true if the guard protects an object. It is the same as in `decide`.
 pub(super) fn is_guarded(config: &Config, object: &str) -> String {
     let scope = match (config.scope, config.is_karmada()) {
-        (Scope::All, _) => "true".to_owned(),
-        (Scope::Labeled, false) => has_guard_label(object),
-        (Scope::Labeled, true) => labelled_or_karmada_part(object),
+        (GuardScope::All, _) => "true".to_owned(),
+        (GuardScope::Labeled, false) => has_guard_label(object),
+        (GuardScope::Labeled, true) => labelled_or_karmada_part(object),
     };
     let selector = &config.common_config.namespace_selector;
     if selector.selects_all() {

@@ -14,7 +14,7 @@ use super::config::Config;
 use super::group::Group;
 use super::kube_reader::{KubeReader, NodeState};
 use super::kube_state::KubeState;
-use super::owners::{OwnerState, StatefulSet};
+use super::owners::{OwnerSet, OwnerState};
 use super::pod::Pod;
 use super::size::DeclaredSizes;
 use cluster::etcd::{Alarm, Endpoint, EtcdRequest, EtcdResponse, MemberList, Read, Status};
@@ -161,7 +161,7 @@ impl FactReader<'_> {
         let kube = KubeReader { clients: self.clients, end: self.member_end() };
         let nodes = kube.node_states(nodes.into_iter().map(str::to_owned).collect());
         let (nodes, views) = join(nodes, join_all(pods.iter().map(|pod| self.view(pod)))).await;
-        let is_updated = |pod: &Pod, set: &StatefulSet| {
+        let is_updated = |pod: &Pod, set: &OwnerSet| {
             !set.revision.is_empty() && pod.labels.get("controller-revision-hash") == Some(&set.revision)
         };
         let pod_facts = pods.iter().zip(views).map(|(pod, view)| PodFacts {

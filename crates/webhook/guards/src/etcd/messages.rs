@@ -9,7 +9,7 @@ mod texts;
 
 use admission::{Cause, Code, Denial, DenialCause, OVERRIDE, Ruling, Verdict, one_line};
 
-use super::decide::{Allowed, Conclusion, Reason, UnknownCause, Warning};
+use super::decide::{Allowed, Conclusion, DenyReason, UnknownCause, Warning};
 use super::input::Input;
 use super::overrides;
 use super::removal::{Removal, RemovalKind};
@@ -131,17 +131,21 @@ impl Reviewed<'_> {
         .audit("allowed", texts::allowed(why))
     }
 
-    fn deny(&self, reason: &Reason) -> Ruling {
+    fn deny(&self, reason: &DenyReason) -> Ruling {
         let why = self.why(reason);
         let ruling = self.audited(Ruling::deny(self.denial_of(reason, &why))).audit("denied", why);
-        if let Reason::LeadershipMoved { to } = reason { ruling.audit("moved-leader", to) } else { ruling }
+        if let DenyReason::LeadershipMoved { to } = reason {
+            ruling.audit("moved-leader", to)
+        } else {
+            ruling
+        }
     }
 
     /// Returns why a deletion is denied, with what is wrong with the other members.
-    fn why(&self, reason: &Reason) -> String {
+    fn why(&self, reason: &DenyReason) -> String {
         let why = texts::reason(self.removal, self.cluster(), reason);
         let culprits = match (reason, self.input()) {
-            (Reason::Quorum { .. } | Reason::QuorumLost, Some(Input { table, pod, .. })) => {
+            (DenyReason::Quorum { .. } | DenyReason::QuorumLost, Some(Input { table, pod, .. })) => {
                 members::culprits(table, &pod.uid)
             }
             _ => None,
@@ -149,7 +153,7 @@ impl Reviewed<'_> {
         culprits.map_or_else(|| why.clone(), |culprits| format!("{why}; {culprits}"))
     }
 
-    fn denial_of(&self, reason: &Reason, why: &str) -> Denial {
+    fn denial_of(&self, reason: &DenyReason, why: &str) -> Denial {
         let removal = self.removal;
         let code = texts::code(reason);
         let summary = match code {
@@ -163,7 +167,7 @@ impl Reviewed<'_> {
             return Denial { code: Code::NotFound, message: summary, causes: vec![detail(code, why, "")] };
         }
         let mut denial = self.denial(code, why, &summary, &[]);
-        if let (Reason::LeadershipMoved { to }, Some(detail)) = (reason, denial.causes.last_mut()) {
+        if let (DenyReason::LeadershipMoved { to }, Some(detail)) = (reason, denial.causes.last_mut()) {
             detail.field = one_line(to);
         }
         denial

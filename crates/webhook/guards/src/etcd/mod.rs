@@ -62,7 +62,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use admission::{BoxFuture, Fields, Guard, Object, OnUnknown, Request, Ruling, SettlePolicy};
+use admission::{BoxFuture, Fields, Guard, OnUnknown, Request, ReviewedObject, Ruling, SettlePolicy};
 
 use crate::common::{Defaults, FailurePolicy, Remark};
 use crate::kind::{Configured, GuardKind, Permissions, Requirements};
@@ -222,7 +222,7 @@ impl Guard for EtcdGuard {
 
     fn review<'a>(&'a self, request: &'a Request<'a>, deadline: Instant) -> BoxFuture<'a, Ruling> {
         let objects = [&request.object, &request.old_object].into_iter().flatten();
-        if let Err(cause) = charge_parsed(request, objects.map(Object::raw)) {
+        if let Err(cause) = charge_parsed(request, objects.map(ReviewedObject::raw)) {
             return Box::pin(ready(Ruling::unknown(cause)));
         }
         let Some(kind) = RemovalKind::of(request) else { return Box::pin(ready(Ruling::allow())) };

@@ -22,7 +22,7 @@ pub(super) enum OwnerState {
     #[default]
     None,
     /// A `StatefulSet`.
-    StatefulSet(StatefulSet),
+    StatefulSet(OwnerSet),
     /// An object of the configured kind, and the size that it declares.
     Custom(Option<u64>),
     /// Deleted, or being deleted, while others still make pods of the etcd cluster.
@@ -44,7 +44,7 @@ impl OwnerState {
     }
 
     /// Returns the `StatefulSet` if it exists.
-    pub(super) fn stateful_set(&self) -> Option<&StatefulSet> {
+    pub(super) fn stateful_set(&self) -> Option<&OwnerSet> {
         match self {
             Self::StatefulSet(set) => Some(set),
             _ => None,
@@ -63,7 +63,7 @@ impl OwnerState {
 
 /// The parts of a `StatefulSet` that the guard uses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct StatefulSet {
+pub(super) struct OwnerSet {
     pub(super) replicas: u64,
     /// `status.updateRevision`.
     pub(super) revision: String,
@@ -73,7 +73,7 @@ pub(super) struct StatefulSet {
     scaling_deletes_pvcs: bool,
 }
 
-impl StatefulSet {
+impl OwnerSet {
     fn of(set: &wire::StatefulSet) -> Self {
         Self {
             replicas: set.spec.replicas.unwrap_or(1),
@@ -142,7 +142,7 @@ impl Owners {
         let json = json(&object)?;
         let (metadata, state) = if pod.stateful_set().is_some() {
             let set: wire::StatefulSet = wire::read(json, "the StatefulSet")?;
-            let state = OwnerState::StatefulSet(StatefulSet::of(&set));
+            let state = OwnerState::StatefulSet(OwnerSet::of(&set));
             (set.metadata, state)
         } else {
             let custom: wire::Object<Value> = wire::read(json, &format!("{resource} {:?}", owner.name))?;

@@ -11,7 +11,7 @@ use admission::{Mode, OnUnknown, Request};
 use tokio::time::Instant;
 
 use super::config::Config;
-use super::decide::{self, Allowed, Decision, Reason, UnknownCause, Warning};
+use super::decide::{self, Allowed, Decision, DenyReason, UnknownCause, Warning};
 use super::effects::Effects;
 use super::facts::{FactReader, Facts};
 use super::group;
@@ -173,7 +173,7 @@ impl<'r> Review<'r> {
             known = Some(round).filter(|_| progress.is_dry_run || !must_read);
         }
         decided(match progress.moved_to {
-            Some(to) => Decision::deny(Reason::LeadershipMoved { to }),
+            Some(to) => Decision::deny(DenyReason::LeadershipMoved { to }),
             None => Decision::unknown(UnknownCause::OutOfTime),
         })
     }

@@ -14,9 +14,9 @@ mod strangers;
 use admission::{Code, Verdict};
 use serde_json::json;
 
-use super::decide::{Allowed, Concern, Reason, UnknownCause, Warning};
+use super::decide::{Allowed, Concern, DenyReason, UnknownCause, Warning};
 use super::fixture::{LEAST, evict};
-use super::table::{MemberState, MembershipChange, Note, Problem};
+use super::table::{MemberProblem, MemberState, MembershipChange, Note};
 use cluster::cause;
 use cluster::etcd::{AlarmKind, Member};
 use cluster::writer::TransferResult;
@@ -65,7 +65,7 @@ async fn leader_refuse_denies_users_and_transfers_for_controllers() {
     let yaml = format!("onLeaderDelete: deny\n{LEAST}");
     let fake = Fake::of(3);
     let ruling = deleted(&fake, &yaml, "etcd-0").await;
-    assert_outcome(&ruling, Reason::LeaderForbidden);
+    assert_outcome(&ruling, DenyReason::LeaderForbidden);
     assert!(fake.state().actions.is_empty());
     assert_outcome(&deleted(&fake, &yaml, "etcd-1").await, Expected::Allow);
     let fake = Fake::of(3);
@@ -90,20 +90,20 @@ async fn leader_allow_warns_about_the_leader() {
 async fn without_transfers_users_are_denied_and_controllers_with_a_grace_period_allowed() {
     let fake = || Fake::of(3).with(|state| state.transfer_result = Some(TransferResult::Unsupported));
     let person = fake();
-    assert_outcome(&deleted(&person, LEAST, "etcd-0").await, Reason::NoTransfer);
+    assert_outcome(&deleted(&person, LEAST, "etcd-0").await, DenyReason::NoTransfer);
     assert_eq!(person.state().actions, ["reserved etcd-0", "etcd-0 to 11"]);
     assert_outcome(
         &deleted_by(&fake(), LEAST, "etcd-0", CONTROLLER, |_| {}).await,
         Warning::TransferOnStop { seconds: 30 },
     );
     let at_once = |r: &mut serde_json::Value| r["options"]["gracePeriodSeconds"] = 0.into();
-    assert_outcome(&deleted_by(&fake(), LEAST, "etcd-0", CONTROLLER, at_once).await, Reason::NoTransfer);
+    assert_outcome(&deleted_by(&fake(), LEAST, "etcd-0", CONTROLLER, at_once).await, DenyReason::NoTransfer);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_does_not_transfer_stays() {
     let bad = Fake::of(3).with(|state| state.transfer_result = Some(TransferResult::BadTarget));
-    assert_outcome(&deleted(&bad, LEAST, "etcd-0").await, Reason::NoSuccessor);
+    assert_outcome(&deleted(&bad, LEAST, "etcd-0").await, DenyReason::NoSuccessor);
     assert_eq!(bad.state().actions, ["reserved etcd-0", "etcd-0 to 11", "etcd-0 to 12"]);
     let why = admission::Cause::new(cause::TIMEOUT, "leader transfer took too long");
     let slow = Fake::of(3).with(|state| state.transfer_result = Some(TransferResult::Unknown(why)));
@@ -111,7 +111,7 @@ async fn a_leader_that_does_not_transfer_stays() {
     assert_eq!(slow.state().actions.iter().filter(|action| action.contains(" to ")).count(), 2);
     let lies = Fake::of(3).with(|state| state.transfer_result = Some(TransferResult::Transferred));
     let ruling = evicted(&lies, LEAST, "etcd-0").await;
-    assert_outcome(&ruling, Reason::LeadershipMoved { to: "etcd-1".into() });
+    assert_outcome(&ruling, DenyReason::LeadershipMoved { to: "etcd-1".into() });
     let Verdict::Deny(denial) = ruling.ruling.verdict else { panic!() };
     assert_eq!(denial.code, Code::TooManyRequests);
 }
@@ -160,7 +160,7 @@ async fn a_learner_is_allowed_and_a_follower_warns() {
 async fn after_quorum_loss_dead_members_are_allowed_and_the_others_stay() {
     let fake = || Fake::of(3).down(&["etcd-1", "etcd-2"]).leaderless();
     assert_outcome(&deleted(&fake(), LEAST, "etcd-2").await, Warning::QuorumUncertain);
-    assert_outcome(&deleted(&fake(), LEAST, "etcd-0").await, Reason::QuorumLost);
+    assert_outcome(&deleted(&fake(), LEAST, "etcd-0").await, DenyReason::QuorumLost);
     // If two know no leader, a third without a response has no quorum.
     let unreachable = |down: &[&str]| {
         let fake = Fake::of(3).leaderless();
@@ -183,7 +183,7 @@ async fn clusters_of_one_and_two_warn_about_the_outage() {
     assert_outcome(&deleted(&Fake::of(2), LEAST, "etcd-1").await, Warning::Outage { voters: 2 });
     assert_outcome(
         &deleted(&Fake::of(2).down(&["etcd-1"]).leaderless(), LEAST, "etcd-0").await,
-        Reason::QuorumLost,
+        DenyReason::QuorumLost,
     );
 }
 
@@ -199,10 +199,10 @@ async fn the_leader_of_the_higher_term_counts() {
             (old.term, old.leader, old.reply) = (4, ReportedLeader::FakeMember(10), Reply::ReadHangs);
         })
     };
-    assert_outcome(&deleted(&fake(), LEAST, "etcd-2").await, Problem::OtherTerm { own: 4, others: 5 });
+    assert_outcome(&deleted(&fake(), LEAST, "etcd-2").await, MemberProblem::OtherTerm { own: 4, others: 5 });
     assert_outcome(
         &deleted(&fake(), LEAST, "etcd-0").await,
-        Warning::Unhealthy(Problem::OtherTerm { own: 4, others: 5 }),
+        Warning::Unhealthy(MemberProblem::OtherTerm { own: 4, others: 5 }),
     );
 }
 
@@ -233,7 +233,7 @@ async fn a_member_that_hangs_does_not_count_and_costs_only_its_deadline() {
         assert!(begun.elapsed() < std::time::Duration::from_millis(1100), "{:?}", begun.elapsed());
     }
     let behind = Fake::of(3).with(|state| state.members.get_mut("etcd-2").unwrap().behind = 5001);
-    assert_outcome(&deleted(&behind, LEAST, "etcd-1").await, Problem::Behind(5001));
+    assert_outcome(&deleted(&behind, LEAST, "etcd-1").await, MemberProblem::Behind(5001));
     let enough = Fake::of(3).with(|state| state.members.get_mut("etcd-2").unwrap().behind = 5000);
     assert_outcome(&deleted(&enough, LEAST, "etcd-1").await, Expected::Allow);
 }
@@ -290,7 +290,10 @@ async fn a_member_that_the_operator_removes_reduces_the_quorum() {
     let ruling = deleted(&fake(), REMOVED, "etcd-1").await;
     assert_outcome(&ruling, Expected::Allow);
     assert!(ruling.warnings.is_empty(), "{:?}", ruling.warnings);
-    assert_outcome(&deleted(&fake(), LEAST, "etcd-1").await, Reason::TooFewVoters { voters: 2, expected: 3 });
+    assert_outcome(
+        &deleted(&fake(), LEAST, "etcd-1").await,
+        DenyReason::TooFewVoters { voters: 2, expected: 3 },
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -368,7 +371,7 @@ async fn data_loss_is_warned_about_and_that_of_the_last_copy_denied() {
     }
     for yaml in [LEAST, REMOVED] {
         let alone = fake(1);
-        assert_outcome(&deleted(&alone, yaml, "etcd-0").await, Reason::LastCopy);
+        assert_outcome(&deleted(&alone, yaml, "etcd-0").await, DenyReason::LastCopy);
         assert!(alone.state().actions.is_empty());
     }
 }
@@ -490,7 +493,7 @@ async fn a_denied_eviction_makes_a_drain_wait() {
     assert_outcome(&evicted(&Fake::of(3), LEAST, "etcd-1").await, Expected::Allow);
     let without_pod = Fake::of(3).with(|s| drop(s.pods.remove(1)));
     let ruling = evicted(&without_pod, LEAST, "etcd-1").await;
-    assert_outcome(&ruling, Reason::NoPod);
+    assert_outcome(&ruling, DenyReason::NoPod);
     let Verdict::Deny(denial) = ruling.ruling.verdict else { panic!() };
     assert_eq!(denial.code, Code::NotFound, "kubectl drain goes on");
 }

@@ -1,6 +1,6 @@
 //! The guard's section of the configuration.
 
-use super::containers::Limits;
+use super::containers::ResourceLimits;
 use super::files::Files;
 use super::lxcfs_path::LxcfsPath;
 use crate::common::{CommonConfig, Defaults};
@@ -34,7 +34,7 @@ pub(super) struct Config {
 
 impl Config {
     /// Returns those of `files` that a container with these limits gets.
-    pub(super) fn files_for(&self, files: Files, limits: Limits) -> Files {
+    pub(super) fn files_for(&self, files: Files, limits: ResourceLimits) -> Files {
         if !self.only_limited_containers {
             return files;
         }
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn limits_the_files_to_the_limits_of_the_container() {
-        let (none, memory) = (Limits::default(), Limits { memory: true, cpu: false });
+        let (none, memory) = (ResourceLimits::default(), ResourceLimits { memory: true, cpu: false });
         let files = Files::of(&LxcfsFile::DEFAULT);
         assert_eq!(config("{}").files_for(files, none), files);
         let limited = config("onlyLimitedContainers: true");

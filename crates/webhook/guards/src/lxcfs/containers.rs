@@ -17,14 +17,14 @@ const MAX_CONTAINERS: usize = 1000;
 
 /// The limits that a container or a pod has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Limits {
+pub(super) struct ResourceLimits {
     /// Whether `limits.cpu` is set.
     pub(super) cpu: bool,
     /// Whether `limits.memory` is set.
     pub(super) memory: bool,
 }
 
-impl Limits {
+impl ResourceLimits {
     /// Returns the limits of the whole pod.
     pub(super) fn of_pod(pod: Pod<'_>) -> Self {
         Self::read(pod.field(PodField::PodLimits))
@@ -50,7 +50,7 @@ pub(super) fn is_positive(quantity: Raw<'_>) -> bool {
 
 /// A container of a pod.
 #[derive(Debug)]
-pub(super) struct Container<'a> {
+pub(super) struct PodContainer<'a> {
     /// The list that contains it.
     pub(super) list: ContainerList,
     /// Its index in the list.
@@ -60,7 +60,7 @@ pub(super) struct Container<'a> {
     /// The slot of its mounts.
     pub(super) mounts: Slot,
     /// Its own limits.
-    pub(super) limits: Limits,
+    pub(super) limits: ResourceLimits,
     /// Its `resources`.
     pub(super) resources: Option<Raw<'a>>,
     /// The files that LXCFS shows in it already.
@@ -78,7 +78,7 @@ pub(super) struct Conflict<'a> {
     pub(super) path: Cow<'a, str>,
 }
 
-impl<'a> Container<'a> {
+impl<'a> PodContainer<'a> {
     /// Appends the containers of one list to `out`.
     pub(super) fn read_list(
         pod: Pod<'a>,
@@ -111,7 +111,7 @@ impl<'a> Container<'a> {
             name: name.and_then(Raw::text).ok_or_else(|| unreadable("has no name"))?,
             mounts: Slot::read(SlotPath::Mounts(list, index), mounts)
                 .ok_or_else(|| unreadable("has volumeMounts that are not an array"))?,
-            limits: limits.map_or(Limits::default(), |([limits], _)| Limits::read(limits)),
+            limits: limits.map_or(ResourceLimits::default(), |([limits], _)| ResourceLimits::read(limits)),
             resources,
             shown: Files::default(),
             conflicts: Vec::new(),

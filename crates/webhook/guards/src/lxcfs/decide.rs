@@ -25,7 +25,7 @@ const WARNING_PREFIX: &str = "lxcfs: ";
 
 /// The result of the first step.
 #[derive(Debug)]
-pub(super) enum Step<'a> {
+pub(super) enum FirstStep<'a> {
     /// The ruling.
     Decided(Ruling),
     /// The labels of the namespace decide.
@@ -53,24 +53,24 @@ enum RequestKind {
 }
 
 /// Decides by the request alone if that is possible.
-pub(super) fn decide<'a>(config: &Config, request: &'a Request<'a>) -> Step<'a> {
-    let Some(kind) = request_kind(request) else { return Step::Decided(Ruling::allow()) };
+pub(super) fn decide<'a>(config: &Config, request: &'a Request<'a>) -> FirstStep<'a> {
+    let Some(kind) = request_kind(request) else { return FirstStep::Decided(Ruling::allow()) };
     let namespace = request.namespace.as_ref();
     if namespace == SYSTEM_NAMESPACE || namespace == config.common_config.namespace {
-        return Step::Decided(Ruling::allow());
+        return FirstStep::Decided(Ruling::allow());
     }
     if let Some(key) = config.common_config.exempt.of(request) {
-        return Step::Decided(exempt::ruling(key));
+        return FirstStep::Decided(exempt::ruling(key));
     }
     let read = Pod::read(request.object.as_ref()).and_then(|pod| Ok((pod, PodOptIn::read(pod)?)));
     let (pod, opt_in) = match read {
         Ok(read) => read,
-        Err(unreadable) => return Step::Decided(unchanged(&unreadable)),
+        Err(unreadable) => return FirstStep::Decided(unchanged(&unreadable)),
     };
     let enabled = opt_in.enabled();
     if enabled == Enabled::No {
         let warning = opt_in.old_value_warning();
-        return Step::Decided(warning.map_or_else(Ruling::allow, |warning| {
+        return FirstStep::Decided(warning.map_or_else(Ruling::allow, |warning| {
             Ruling::allow().warn(format!("{WARNING_PREFIX}{warning}"))
         }));
     }
@@ -87,9 +87,9 @@ pub(super) fn decide<'a>(config: &Config, request: &'a Request<'a>) -> Step<'a> 
         && kind == RequestKind::NewPod
         && pending.skips.is_empty();
     if by_namespace || by_pod_security {
-        Step::NeedsNamespace(pending)
+        FirstStep::NeedsNamespace(pending)
     } else {
-        Step::Decided(finish(config, &pending, None))
+        FirstStep::Decided(finish(config, &pending, None))
     }
 }
 
@@ -226,8 +226,8 @@ mod tests {
         change: impl FnOnce(&mut Value),
     ) -> Option<&'static str> {
         with_request(&pod(annotations, spec), change, |request| match decide(&config(yaml), request) {
-            Step::NeedsNamespace(_) => None,
-            Step::Decided(ruling) => Some(match ruling.verdict {
+            FirstStep::NeedsNamespace(_) => None,
+            FirstStep::Decided(ruling) => Some(match ruling.verdict {
                 Verdict::Allow => "allow",
                 Verdict::Mutate(_) => "mutate",
                 Verdict::Deny(_) | Verdict::Unknown(_) => "something else",
@@ -304,10 +304,10 @@ mod tests {
             |request| {
                 let config = config(yaml);
                 match decide(&config, request) {
-                    Step::NeedsNamespace(pending) => {
+                    FirstStep::NeedsNamespace(pending) => {
                         decide_with_namespace(&config, &pending, &BTreeMap::new())
                     }
-                    Step::Decided(ruling) => ruling,
+                    FirstStep::Decided(ruling) => ruling,
                 }
             },
         )

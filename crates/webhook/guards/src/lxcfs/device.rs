@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use admission::Raw;
 
-use super::containers::{Container, is_positive};
+use super::containers::{PodContainer, is_positive};
 use super::injection::Injection;
 use super::pod::{Pod, Unreadable, members, shortened, unique_members};
 use super::slot::{Slot, SlotPath};
@@ -47,7 +47,7 @@ pub(super) enum ResourceSlots {
 }
 
 /// Reads the amount that a container requests.
-pub(super) fn requested(container: &Container<'_>) -> Result<Requested, Unreadable> {
+pub(super) fn requested(container: &PodContainer<'_>) -> Result<Requested, Unreadable> {
     let unreadable = |problem| Unreadable::new(format!("{}.resources", container.path()), problem);
     let (list, index) = (container.list, container.index);
     let slot = Slot::read(SlotPath::Resources(list, index), container.resources)

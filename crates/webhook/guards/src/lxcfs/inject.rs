@@ -7,7 +7,7 @@ use admission::{Patch, Pointer};
 use serde::Serialize;
 
 use super::config::Config;
-use super::containers::{Container, Limits};
+use super::containers::{PodContainer, ResourceLimits};
 use super::device;
 use super::files::Files;
 use super::injection::Injection;
@@ -41,7 +41,7 @@ pub(super) fn into_new_pod<'a>(
         opt_in.files(config.files)
     };
     warnings.extend(selection_warning);
-    let pod_limits = Limits::of_pod(pod);
+    let pod_limits = ResourceLimits::of_pod(pod);
     let plan = |container| {
         if by_device {
             MountPlan::device(config, pod_limits, container)
@@ -81,8 +81,8 @@ pub(super) fn into_running_pod<'a>(
     mut volumes: Volumes<'a>,
 ) -> Result<Injection, Unreadable> {
     let (mut containers, mut before) = (Vec::new(), Vec::new());
-    Container::read_list(pod, ContainerList::Ephemeral, &mut volumes, &mut containers)?;
-    Container::read_list(old, ContainerList::Ephemeral, &mut volumes, &mut before)?;
+    PodContainer::read_list(pod, ContainerList::Ephemeral, &mut volumes, &mut containers)?;
+    PodContainer::read_list(old, ContainerList::Ephemeral, &mut volumes, &mut before)?;
     unique_names(&containers)?;
     let before = unique_names(&before)?;
     containers.retain(|container| !before.contains(container.name.as_ref()));
@@ -90,7 +90,7 @@ pub(super) fn into_running_pod<'a>(
     let (containers, _) = selected(config, opt_in, containers)?;
     let (files, _) = opt_in.files(config.files);
     let available = files.filter(|file| volumes.reusable(file).is_some());
-    let pod_limits = Limits::of_pod(pod);
+    let pod_limits = ResourceLimits::of_pod(pod);
     let plan = |container| MountPlan::mounts(config, available, pod_limits, container);
     let plans: Vec<_> = containers.into_iter().map(plan).collect();
 
@@ -118,11 +118,11 @@ fn select<'a>(
     pod: Pod<'a>,
     opt_in: &PodOptIn<'_>,
     volumes: &mut Volumes<'a>,
-) -> Result<(Vec<Container<'a>>, Option<String>), Unreadable> {
+) -> Result<(Vec<PodContainer<'a>>, Option<String>), Unreadable> {
     let mut containers = Vec::new();
     // All containers are read, because each can mount a volume whose name a new volume would get.
     for list in [ContainerList::Containers, ContainerList::Init, ContainerList::Ephemeral] {
-        Container::read_list(pod, list, volumes, &mut containers)?;
+        PodContainer::read_list(pod, list, volumes, &mut containers)?;
     }
     let (mut containers, warning) = selected(config, opt_in, containers)?;
     // The API server rejects a new pod with ephemeral containers.
@@ -134,8 +134,8 @@ fn select<'a>(
 fn selected<'a>(
     config: &Config,
     opt_in: &PodOptIn<'_>,
-    mut containers: Vec<Container<'a>>,
-) -> Result<(Vec<Container<'a>>, Option<String>), Unreadable> {
+    mut containers: Vec<PodContainer<'a>>,
+) -> Result<(Vec<PodContainer<'a>>, Option<String>), Unreadable> {
     unique_names(&containers)?;
     let by_default = |list| list != ContainerList::Init || config.include_init_containers;
     let names: Vec<_> =
@@ -157,7 +157,7 @@ fn no_volumes_reason(method: MountMethod) -> &'static str {
     }
 }
 
-fn unique_names<'c>(containers: &'c [Container<'_>]) -> Result<BTreeSet<&'c str>, Unreadable> {
+fn unique_names<'c>(containers: &'c [PodContainer<'_>]) -> Result<BTreeSet<&'c str>, Unreadable> {
     let names: BTreeSet<&str> = containers.iter().map(|container| container.name.as_ref()).collect();
     if names.len() < containers.len() {
         return Err(Unreadable::new("a container name", "is duplicate"));

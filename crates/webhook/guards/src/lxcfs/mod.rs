@@ -59,7 +59,7 @@ use ::config::Section;
 use cluster::{Address, Clients, Reader, Resource, cause};
 
 use config::Config;
-use decide::Step;
+use decide::FirstStep;
 
 /// The path, the metric label and the configuration key.
 const NAME: &str = "lxcfs";
@@ -150,8 +150,8 @@ impl Guard for LxcfsGuard {
                 return unknown(cause.code, &cause.text);
             }
             let pending = match decide::decide(&self.config, request) {
-                Step::Decided(ruling) => return ruling,
-                Step::NeedsNamespace(pending) => pending,
+                FirstStep::Decided(ruling) => return ruling,
+                FirstStep::NeedsNamespace(pending) => pending,
             };
             let name = request.namespace.as_ref();
             let address = Address { resource: &Resource::NAMESPACES, namespace: "", name };

@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use super::config::Config;
-use super::containers::{Container, Limits};
+use super::containers::{PodContainer, ResourceLimits};
 use super::device::{self, Requested, ResourceSlots};
 use super::files::Files;
 use super::pod::{Unreadable, shortened};
@@ -15,7 +15,7 @@ use super::pod::{Unreadable, shortened};
 #[derive(Debug)]
 pub(super) struct MountPlan<'a> {
     /// The container.
-    pub(super) container: Container<'a>,
+    pub(super) container: PodContainer<'a>,
     /// The files that LXCFS shows in it by mounts after the patch.
     pub(super) shown: Files,
     /// The files whose mounts the patch adds.
@@ -42,8 +42,8 @@ impl<'a> MountPlan<'a> {
     pub(super) fn mounts(
         config: &Config,
         files: Files,
-        pod_limits: Limits,
-        container: Container<'a>,
+        pod_limits: ResourceLimits,
+        container: PodContainer<'a>,
     ) -> Self {
         let wanted = config.files_for(files, container.limits.union(pod_limits));
         let conflicting = container.conflicting_files();
@@ -60,8 +60,8 @@ impl<'a> MountPlan<'a> {
     /// Plans the extended resource. The plugin mounts all files or none, so one conflict blocks it.
     pub(super) fn device(
         config: &Config,
-        pod_limits: Limits,
-        container: Container<'a>,
+        pod_limits: ResourceLimits,
+        container: PodContainer<'a>,
     ) -> Result<Self, Unreadable> {
         let limits = container.limits.union(pod_limits);
         let occupied = container.shown.union(container.conflicting_files());

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use admission::text::truncate;
-use admission::{JsonError, Object, Raw, Scanner, Shape};
+use admission::{JsonError, Raw, ReviewedObject, Scanner, Shape};
 
 admission::fields! {
     /// A field of a pod. The older label of the operating system counts too.
@@ -100,12 +100,12 @@ impl ContainerList {
 /// A pod that has metadata and a spec.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pod<'a> {
-    object: &'a Object<'a>,
+    object: &'a ReviewedObject<'a>,
 }
 
 impl<'a> Pod<'a> {
     /// Reads the object of a review as a pod.
-    pub(super) fn read(object: Option<&'a Object<'a>>) -> Result<Self, Unreadable> {
+    pub(super) fn read(object: Option<&'a ReviewedObject<'a>>) -> Result<Self, Unreadable> {
         let object = object.ok_or_else(|| Unreadable::new("the object", "is not in the review"))?;
         if let Some(key) = object.duplicate_key() {
             return Err(Unreadable::new(key, "is duplicate"));

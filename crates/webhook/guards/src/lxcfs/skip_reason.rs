@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use admission::Shape;
 
 use super::config::{Config, PodSecurity};
-use super::containers::Container;
+use super::containers::PodContainer;
 use super::opt_in::PodOptIn;
 use super::pod::{ContainerList, Pod, PodField, Unreadable, shortened};
 use super::readiness::{self, READY};
@@ -125,7 +125,7 @@ pub(super) fn of_volumes<'a>(
     if volumes.depends_on_mounts() {
         // The containers are read again for the patch. Few pods have such volumes.
         for list in [ContainerList::Containers, ContainerList::Init] {
-            Container::read_list(pod, list, volumes, &mut Vec::new())?;
+            PodContainer::read_list(pod, list, volumes, &mut Vec::new())?;
         }
     }
     let path = config.lxcfs_path.as_str();

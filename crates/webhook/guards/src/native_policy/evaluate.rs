@@ -14,7 +14,7 @@ use crate::common::NAMESPACE_NAME;
 const ANN: &str = "ann";
 
 /// A request about an object.
-pub(crate) struct Asked {
+pub(crate) struct AskedRequest {
     operation: &'static str,
     resource: &'static str,
     kind: &'static str,
@@ -29,7 +29,7 @@ pub(crate) struct Asked {
     is_registered: bool,
 }
 
-impl Asked {
+impl AskedRequest {
     /// Creates the request of a user without special rights.
     fn new(operation: &'static str, kind: &'static str, old: Value, object: Value) -> Self {
         let resource = match kind {

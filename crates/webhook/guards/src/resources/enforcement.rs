@@ -27,9 +27,9 @@ impl PolicyRules {
 }
 
 /// An operation, a group, a version and a resource of a rule. Each can be `*`.
-type Parts<'r> = [&'r str; 4];
+type RequestKey<'r> = [&'r str; 4];
 
-fn requests(rule: &RuleWithOperations) -> impl Iterator<Item = Parts<'_>> {
+fn requests(rule: &RuleWithOperations) -> impl Iterator<Item = RequestKey<'_>> {
     rule.operations.iter().flatten().flat_map(move |operation| {
         rule.api_groups.iter().flatten().flat_map(move |group| {
             rule.api_versions.iter().flatten().flat_map(move |version| {
@@ -43,7 +43,7 @@ fn requests(rule: &RuleWithOperations) -> impl Iterator<Item = Parts<'_>> {
 fn covers(
     rule: &RuleWithOperations,
     needed: &RuleWithOperations,
-    [operation, group, version, resource]: &Parts<'_>,
+    [operation, group, version, resource]: &RequestKey<'_>,
 ) -> bool {
     let contains = |list: &Option<Vec<String>>, wanted: &str| {
         list.iter().flatten().any(|item| item == ANY || item == wanted)

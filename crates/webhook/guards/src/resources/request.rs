@@ -1,6 +1,6 @@
 //! The request as policies see it. The API server builds the variable `request` of its own policies from the same fields.
 
-use admission::{GroupVersionKind, GroupVersionResource, Object, Raw, Request};
+use admission::{GroupVersionKind, GroupVersionResource, Raw, Request, ReviewedObject};
 use cluster::Metadata;
 use policy::request::{Addressed, GroupVersion, User};
 use policy::value::{Arena, ReadError, Value, read_json};
@@ -15,14 +15,14 @@ const EXPRESSIONS: usize = 16 << 20;
 
 /// Error: a request can't be read.
 #[derive(Debug)]
-pub(super) struct Unreadable {
+pub(super) struct UnreadRequest {
     /// The reason.
     pub(super) error: ReadError,
     /// Whether it is the new object.
     pub(super) is_object: bool,
 }
 
-impl From<ReadError> for Unreadable {
+impl From<ReadError> for UnreadRequest {
     fn from(error: ReadError) -> Self {
         Self { error, is_object: false }
     }
@@ -30,7 +30,7 @@ impl From<ReadError> for Unreadable {
 
 /// Creates the memory for the values of a request. It is charged to the review.
 pub(super) fn arena(request: &Request<'_>) -> Arena {
-    let objects = [&request.object, &request.old_object].into_iter().flatten().map(Object::raw);
+    let objects = [&request.object, &request.old_object].into_iter().flatten().map(ReviewedObject::raw);
     let all = objects.chain(request.options).chain(request.user.extra);
     let bytes: usize = all.map(|raw| raw.get().len()).sum();
     let memory = request.memory.clone();
@@ -43,10 +43,10 @@ pub(super) fn convert<'a>(
     request: &'a Request<'a>,
     namespace: Option<&Metadata>,
     arena: &'a Arena,
-) -> Result<policy::request::Request<'a>, Unreadable> {
+) -> Result<policy::request::Request<'a>, UnreadRequest> {
     let read = |raw: Option<Raw<'a>>| raw.map_or(Ok(Value::Null), |raw| read_json(raw.get(), arena));
-    let object = read(request.object.map(|object: Object<'a>| object.raw()));
-    let object = object.map_err(|error| Unreadable { error, is_object: true })?;
+    let object = read(request.object.map(|object: ReviewedObject<'a>| object.raw()));
+    let object = object.map_err(|error| UnreadRequest { error, is_object: true })?;
     let groups: Vec<&str> = request.user.groups().iter().map(|group| arena.text(group)).collect();
     let (kind, resource) = (kind(&request.kind), resource(&request.resource));
     let addressed = match (&request.request_kind, &request.request_resource) {
@@ -77,7 +77,7 @@ pub(super) fn convert<'a>(
         dry_run: request.dry_run,
         options: read(request.options)?,
         object,
-        old_object: read(request.old_object.map(|object: Object<'a>| object.raw()))?,
+        old_object: read(request.old_object.map(|object: ReviewedObject<'a>| object.raw()))?,
         ..policy::request::Request::default()
     })
 }

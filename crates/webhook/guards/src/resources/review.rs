@@ -7,7 +7,7 @@ use admission::{Cause, PolicyEvaluation, PolicyOutcome, Request, Ruling};
 use cluster::{Address, Metadata, Resource, cause};
 use policy::set::Evaluation;
 
-use super::request::Unreadable;
+use super::request::UnreadRequest;
 use super::{ResourcesGuard, messages, request};
 use crate::exempt;
 
@@ -23,7 +23,7 @@ pub(super) async fn review(guard: &ResourcesGuard, request: &Request<'_>, deadli
         return Ruling::allow();
     }
     let mut objects = [&request.object, &request.old_object].into_iter().flatten();
-    if let Some(key) = objects.find_map(admission::Object::duplicate_key) {
+    if let Some(key) = objects.find_map(admission::ReviewedObject::duplicate_key) {
         return Ruling::unknown(Cause::new(cause::GARBAGE, format!("the object has the key {key:?} twice")));
     }
     let mut namespace = Ok(None);
@@ -41,10 +41,10 @@ pub(super) async fn review(guard: &ResourcesGuard, request: &Request<'_>, deadli
             let text = format!("the request can't be read: {}", unreadable.error);
             return Ruling::unknown(Cause::new(cause::TOO_LONG, text));
         }
-        Err(Unreadable { error, is_object: true }) if set.can_deny(group, resource) => {
+        Err(UnreadRequest { error, is_object: true }) if set.can_deny(group, resource) => {
             return Ruling::deny(messages::unreadable(request, &error));
         }
-        Err(Unreadable { error, .. }) => {
+        Err(UnreadRequest { error, .. }) => {
             let text = format!("the request can't be read: {error}");
             return Ruling::unknown(Cause::new(cause::GARBAGE, text));
         }

@@ -44,7 +44,7 @@ use crate::text::for_log;
 pub(crate) use caller::Caller;
 pub(crate) use guard::panic_message;
 use long::LongBodies;
-use record::Record;
+use record::ReviewLog;
 use refusal::Refusal;
 
 /// Limit of foreign text in an answer.
@@ -142,7 +142,7 @@ impl Pipeline {
         let bodies = &self.long_bodies;
         let mut review = bodies.run(length, async { decode(body.bytes(), route.guard.fields()) }).await?;
         review.request.memory = memory.clone();
-        let record = Record::begin(&route, &review.request, caller, began, length);
+        let record = ReviewLog::begin(&route, &review.request, caller, began, length);
         let settled = guard::run(&route, &review.request, (began, budget), (bodies, length)).await;
         let answer = encode(&review, &settled);
         if memory.lacks_memory() || !memory.resize(Limits::BODY_COST + answer.len()) {

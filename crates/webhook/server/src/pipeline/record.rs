@@ -18,7 +18,7 @@ use crate::text::for_log;
 const CORRECT_POLICY: &str = "correct the policy; durward check prints the error";
 
 /// A review after decoding. If it is dropped without an answer, the caller has hung up, which is counted and logged too.
-pub(crate) struct Record<'a> {
+pub(crate) struct ReviewLog<'a> {
     route: &'a Route,
     request: &'a Request<'a>,
     caller: &'a Caller,
@@ -27,7 +27,7 @@ pub(crate) struct Record<'a> {
     answered: bool,
 }
 
-impl<'a> Record<'a> {
+impl<'a> ReviewLog<'a> {
     pub(crate) fn begin(
         route: &'a Route,
         request: &'a Request<'a>,
@@ -93,7 +93,7 @@ impl<'a> Record<'a> {
     }
 }
 
-impl Drop for Record<'_> {
+impl Drop for ReviewLog<'_> {
     fn drop(&mut self) {
         if self.answered {
             return;

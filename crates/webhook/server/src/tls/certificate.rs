@@ -131,14 +131,14 @@ pub enum CertificateFault {
 }
 
 /// The PEM of certificate and key, and where it is from.
-pub(super) struct Material {
+pub(super) struct KeyPair {
     pub(super) cert: Vec<u8>,
     pub(super) cert_place: String,
     pub(super) key: Vec<u8>,
     pub(super) key_place: String,
 }
 
-impl Material {
+impl KeyPair {
     /// Reads a source. Returns `None` if a self-managed certificate is not signed yet.
     pub(super) fn read(source: &CertificateSource) -> Result<Option<Self>, CertificateError> {
         Ok(match source {
@@ -172,10 +172,10 @@ impl Certificate {
             place: "the certificate in memory".to_owned(),
             fault: CertificateFault::NoCertificate { key: false },
         };
-        Self::from_material(&Material::read(source)?.ok_or_else(unsigned)?)
+        Self::from_material(&KeyPair::read(source)?.ok_or_else(unsigned)?)
     }
 
-    pub(super) fn from_material(material: &Material) -> Result<Self, CertificateError> {
+    pub(super) fn from_material(material: &KeyPair) -> Result<Self, CertificateError> {
         let in_cert = |fault| CertificateError { place: material.cert_place.clone(), fault };
         let in_key = |fault| CertificateError { place: material.key_place.clone(), fault };
         let chain = chain(&material.cert).map_err(in_cert)?;

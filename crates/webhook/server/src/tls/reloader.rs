@@ -14,7 +14,7 @@ use rustls::ServerConfig;
 use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, MissedTickBehavior, timeout};
 
-use super::certificate::{Certificate, CertificateError, Material, read_pem};
+use super::certificate::{Certificate, CertificateError, KeyPair, read_pem};
 use super::server_config;
 use crate::checks::Check;
 use crate::deadline::format_duration;
@@ -42,16 +42,16 @@ pub(crate) struct CertStatus {
 }
 
 /// The contents of the files at one moment.
-struct Files {
+struct TlsContents {
     /// `None` while a self-managed certificate is not signed yet.
-    material: Option<Material>,
+    material: Option<KeyPair>,
     ca: Option<Vec<u8>>,
     digest: [u8; 32],
 }
 
-impl Files {
+impl TlsContents {
     fn read(settings: &TlsSettings) -> Result<Self, CertificateError> {
-        let material = Material::read(&settings.certificate)?;
+        let material = KeyPair::read(&settings.certificate)?;
         let ca = settings.client_auth.ca_file().map(|path| read_pem(path)).transpose()?;
         let mut digest = Sha256::new();
         let parts = material.iter().flat_map(|material| [&material.cert, &material.key]);
@@ -88,7 +88,7 @@ impl CertReloader {
         check: Check,
         now: SystemTime,
     ) -> Result<Self, CertificateError> {
-        let files = Files::read(&settings)?;
+        let files = TlsContents::read(&settings)?;
         let (certificate, tls) = files.load(&settings)?;
         if let Some(certificate) = &certificate {
             let invalid = |fault| CertificateError { place: files.place(), fault };
@@ -152,14 +152,14 @@ impl CertReloader {
 
     /// Replaces the certificate if the files have changed.
     fn replace(&mut self, now: SystemTime) -> Result<(), CertificateError> {
-        let mut files = Files::read(&self.settings)?;
+        let mut files = TlsContents::read(&self.settings)?;
         if files.digest == self.digest {
             return Ok(());
         }
         let mut loaded = files.load(&self.settings);
         if loaded.is_err() {
             // The certificate may be from before a change and the key from after it, so changed files are loaded again.
-            let again = Files::read(&self.settings)?;
+            let again = TlsContents::read(&self.settings)?;
             if again.digest != files.digest {
                 loaded = again.load(&self.settings);
                 files = again;

@@ -104,7 +104,7 @@ impl Store for FakeApiServer {
         &'a self,
         version: &'a str,
         data: &'a BTreeMap<String, Vec<u8>>,
-    ) -> BoxFuture<'a, Result<Written, StoreError>> {
+    ) -> BoxFuture<'a, Result<StoreResult, StoreError>> {
         Box::pin(async move {
             pause().await;
             let written = {
@@ -112,9 +112,9 @@ impl Store for FakeApiServer {
                 if api_server.version.to_string() == version {
                     api_server.version += 1;
                     api_server.data = data.clone();
-                    Ok(Written::Done)
+                    Ok(StoreResult::Done)
                 } else {
-                    Ok(Written::Conflict)
+                    Ok(StoreResult::Conflict)
                 }
             };
             pause().await;
@@ -153,7 +153,7 @@ impl Registrations for FakeApiServer {
 /// One replica.
 struct Replica {
     task: SelfManaged,
-    progress: Progress,
+    progress: RunState,
     issued: IssuedCertificates,
     metrics: Metrics,
     /// Difference of its clock, in seconds.
@@ -170,7 +170,7 @@ impl Replica {
         let clock = Arc::new(Mutex::new(0));
         let (of, at) = (api_server.clone(), Arc::clone(&clock));
         task.clock = Arc::new(move || shifted(of.lock().now, *at.lock().unwrap()));
-        Self { task, progress: Progress::default(), issued, metrics, clock }
+        Self { task, progress: RunState::default(), issued, metrics, clock }
     }
 
     /// Runs one pass.

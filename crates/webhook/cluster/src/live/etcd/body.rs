@@ -19,7 +19,7 @@ pub(super) const DETAILS: &str = "grpc-status-details-bin";
 
 /// Why a body is not read to its end.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum BodyError {
+pub(super) enum GrpcBodyError {
     #[error("Durward has no memory left for responses (64 MiB); retry")]
     NoMemory,
     #[error("the answer is longer than {} MiB", LIMIT >> 20)]
@@ -38,13 +38,13 @@ impl ChargedBody {
         Self { body, received: 0, memory: bodies.memory() }
     }
 
-    fn charge(&mut self, more: usize) -> Result<(), BodyError> {
+    fn charge(&mut self, more: usize) -> Result<(), GrpcBodyError> {
         self.received += more;
         if self.received > LIMIT {
-            return Err(BodyError::TooLong);
+            return Err(GrpcBodyError::TooLong);
         }
         let is_charged = self.memory.resize(self.received.saturating_sub(UNCOUNTED));
-        is_charged.then_some(()).ok_or(BodyError::NoMemory)
+        is_charged.then_some(()).ok_or(GrpcBodyError::NoMemory)
     }
 }
 

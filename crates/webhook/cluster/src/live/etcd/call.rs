@@ -12,7 +12,7 @@ use prost::Message;
 use tokio::time::Instant;
 use tonic::metadata::MetadataValue;
 
-use super::connection::{Connection, Token};
+use super::connection::{MemberConnection, Token};
 use super::credentials::{Credentials, User, recently};
 use super::errors::{CallError, LoggedIn};
 use super::generated::{AuthenticateRequest, AuthenticateResponse};
@@ -28,7 +28,7 @@ const LOGIN_BACKOFF: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy)]
 pub(super) struct Call<'c> {
     pub(super) endpoint: &'c Endpoint,
-    pub(super) connection: &'c Connection,
+    pub(super) connection: &'c MemberConnection,
     pub(super) credentials: &'c Credentials,
     pub(super) bodies: &'c BodyReader,
     /// Whether it logs in if the member requires a user. If not, a member that does so has refused.

@@ -40,19 +40,19 @@ const PING_TIMEOUT: Duration = Duration::from_secs(2);
 const TOKEN: &str = "token";
 
 /// The connection to one member.
-pub(super) struct Connection {
+pub(super) struct MemberConnection {
     channel: Channel,
     at: SocketAddr,
     /// The TLS configuration. The connection is replaced when it changes.
     pub(super) tls: Option<Arc<ClientConfig>>,
-    known: Mutex<Known>,
+    known: Mutex<KnownLogin>,
     /// Serializes logins: other requests wait for the token.
     pub(super) login: tokio::sync::Mutex<()>,
 }
 
 /// State of the member that earlier requests found.
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct KnownLogin {
     pub(super) token: Option<Token>,
     /// The last failed login: user, time and cause.
     pub(super) failed_login: Option<(Arc<User>, Instant, Cause)>,
@@ -65,7 +65,7 @@ pub(super) struct Token {
     pub(super) text: MetadataValue<Ascii>,
 }
 
-impl Connection {
+impl MemberConnection {
     /// Connects to nothing yet.
     pub(super) fn new(
         endpoint: &Endpoint,
@@ -102,7 +102,7 @@ impl Connection {
         Ok(Self { channel, at, tls, known: Mutex::default(), login: tokio::sync::Mutex::default() })
     }
 
-    pub(super) fn known(&self) -> MutexGuard<'_, Known> {
+    pub(super) fn known(&self) -> MutexGuard<'_, KnownLogin> {
         lock(&self.known)
     }
 

@@ -74,7 +74,7 @@ impl Credentials {
     pub(super) async fn tls(&self, tls: &Tls, since: Instant) -> Result<Arc<ClientConfig>, Cause> {
         let read = async {
             match &tls.material {
-                None => Ok(Parts::default()),
+                None => Ok(PemParts::default()),
                 Some(material) => self.material(material).await,
             }
         };
@@ -101,7 +101,7 @@ impl Credentials {
     }
 
     /// Reads CA, client certificate and key.
-    async fn material(&self, material: &Material) -> Result<Parts, Cause> {
+    async fn material(&self, material: &Material) -> Result<PemParts, Cause> {
         match material {
             Material::Secret { namespace, name } => {
                 self.secret(namespace, name, ["ca.crt", "tls.crt", "tls.key"]).await
@@ -113,7 +113,7 @@ impl Credentials {
         }
     }
 
-    async fn secret(&self, namespace: &str, name: &str, keys: [&str; 3]) -> Result<Parts, Cause> {
+    async fn secret(&self, namespace: &str, name: &str, keys: [&str; 3]) -> Result<PemParts, Cause> {
         #[derive(Deserialize)]
         struct Secret {
             data: Option<HashMap<String, ByteString>>,
@@ -131,21 +131,22 @@ impl Credentials {
         let mut data = secret.data.unwrap_or_default();
         let of = keys.map(|key| data.remove(key).map(|ByteString(bytes)| bytes));
         let names = keys.map(|key| format!("{source}'s {key}"));
-        Ok(Parts { source, names, of })
+        Ok(PemParts { source, names, of })
     }
 }
 
 /// The values of one Secret, or the files instead of one, each with its name in messages.
 #[derive(Default)]
-struct Parts {
+struct PemParts {
     source: String,
     names: [String; 3],
     of: [Option<Vec<u8>>; 3],
 }
 
-async fn files(paths: [Option<PathBuf>; 3]) -> Result<Parts, Cause> {
+async fn files(paths: [Option<PathBuf>; 3]) -> Result<PemParts, Cause> {
     let reading = tokio::task::spawn_blocking(move || {
-        let mut parts = Parts { source: "the files of the configuration".to_owned(), ..Parts::default() };
+        let mut parts =
+            PemParts { source: "the files of the configuration".to_owned(), ..PemParts::default() };
         for ((path, name), part) in paths.iter().zip(&mut parts.names).zip(&mut parts.of) {
             let Some(path) = path else { continue };
             *name = format!("file {}", path.display());
@@ -160,11 +161,11 @@ async fn files(paths: [Option<PathBuf>; 3]) -> Result<Parts, Cause> {
 
 /// Values by their source.
 struct Cache<K, T> {
-    kept: Mutex<RecentMap<K, Slot<T>>>,
+    kept: Mutex<RecentMap<K, CacheSlot<T>>>,
 }
 
 /// Locked by the caller that reads; the others wait for its result.
-type Slot<T> = Arc<tokio::sync::Mutex<Option<Held<T>>>>;
+type CacheSlot<T> = Arc<tokio::sync::Mutex<Option<Held<T>>>>;
 
 struct Held<T> {
     of: [Option<Vec<u8>>; 3],
@@ -183,8 +184,8 @@ impl<K: Clone + Eq + Hash, T> Cache<K, T> {
         &self,
         key: &K,
         since: Instant,
-        read: impl Future<Output = Result<Parts, Cause>>,
-        build: impl FnOnce(&Parts) -> Result<T, String>,
+        read: impl Future<Output = Result<PemParts, Cause>>,
+        build: impl FnOnce(&PemParts) -> Result<T, String>,
     ) -> Result<Arc<T>, Cause> {
         let slot = {
             let mut kept = lock(&self.kept);
@@ -192,7 +193,7 @@ impl<K: Clone + Eq + Hash, T> Cache<K, T> {
             if let Some(slot) = kept.get(key) {
                 Arc::clone(slot)
             } else {
-                let slot = Slot::default();
+                let slot = CacheSlot::default();
                 kept.insert(key.clone(), Arc::clone(&slot));
                 slot
             }
@@ -246,7 +247,7 @@ pub(super) fn recently() -> Instant {
     now.checked_sub(MAX_AGE).unwrap_or(now)
 }
 
-fn user(parts: &Parts) -> Result<User, String> {
+fn user(parts: &PemParts) -> Result<User, String> {
     let [name, password, _] = [0, 1, 2].map(|at| text(parts, at));
     let (name, password) = (name?, password?);
     if name.is_empty() {
@@ -256,7 +257,7 @@ fn user(parts: &Parts) -> Result<User, String> {
 }
 
 /// Returns a value as text, without its last line end.
-fn text(parts: &Parts, at: usize) -> Result<String, String> {
+fn text(parts: &PemParts, at: usize) -> Result<String, String> {
     let (name, part) = named(parts, at);
     let bytes = part.ok_or_else(|| format!("{name} does not exist"))?;
     let text = std::str::from_utf8(bytes).map_err(|_| format!("{name} is not UTF-8"))?;
@@ -264,12 +265,12 @@ fn text(parts: &Parts, at: usize) -> Result<String, String> {
     Ok(text.strip_suffix('\r').unwrap_or(text).to_owned())
 }
 
-fn named(parts: &Parts, at: usize) -> (&str, Option<&[u8]>) {
+fn named(parts: &PemParts, at: usize) -> (&str, Option<&[u8]>) {
     let name = parts.names.get(at).map_or("", String::as_str);
     (name, parts.of.get(at).and_then(Option::as_deref))
 }
 
-fn config(tls: &Tls, parts: &Parts) -> Result<ClientConfig, String> {
+fn config(tls: &Tls, parts: &PemParts) -> Result<ClientConfig, String> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
     let builder = builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
@@ -294,7 +295,7 @@ fn config(tls: &Tls, parts: &Parts) -> Result<ClientConfig, String> {
     }
 }
 
-fn roots(parts: &Parts) -> Result<RootCertStore, String> {
+fn roots(parts: &PemParts) -> Result<RootCertStore, String> {
     let (name, authority) = named(parts, 0);
     let authority = match authority {
         Some(authority) => authority,
@@ -364,7 +365,7 @@ mod tests {
     async fn keeps_a_limited_number_of_credentials() {
         let cache = Cache::default();
         for key in 0..MAX_ENTRIES + 10 {
-            let read = async { Ok(Parts::default()) };
+            let read = async { Ok(PemParts::default()) };
             cache.get(&key, recently(), read, |_| Ok(())).await.unwrap();
         }
         assert_eq!(lock(&cache.kept).len(), MAX_ENTRIES);

@@ -11,7 +11,7 @@ use admission::Cause;
 use rustls::CertificateError;
 use tonic::{Code, Status};
 
-use super::body::BodyError;
+use super::body::GrpcBodyError;
 use crate::cause;
 use crate::live::brief;
 
@@ -22,7 +22,7 @@ const UNREADABLE: [&str; 3] =
 /// Why a call has no answer.
 pub(super) enum CallError {
     /// The member refused it.
-    Refused(Refusal),
+    Refused(CallRefusal),
     /// No answer of etcd arrived. The text of the cause is the end of a sentence about the member.
     Failed(Cause),
 }
@@ -60,10 +60,10 @@ pub(super) fn call_error(status: &Status, at: SocketAddr, is_tls: bool) -> CallE
         }
         // These are words of tonic: src/codec/decode.rs.
         (None, Code::OutOfRange) if message.contains("message length too large") => {
-            CallError::Failed(Cause::new(cause::GARBAGE, BodyError::TooLong.to_string()))
+            CallError::Failed(Cause::new(cause::GARBAGE, GrpcBodyError::TooLong.to_string()))
         }
         (None, code) => {
-            CallError::Refused(Refusal { code, message: message.to_owned(), login: LoggedIn::default() })
+            CallError::Refused(CallRefusal { code, message: message.to_owned(), login: LoggedIn::default() })
         }
     }
 }
@@ -82,10 +82,12 @@ fn connection_failure(error: &(dyn Error + 'static), at: SocketAddr, is_tls: boo
             return Cause::new(cause::TLS, text);
         }
         match error.downcast_ref() {
-            Some(BodyError::NoMemory) => {
-                return Cause::new(cause::OVERLOADED, BodyError::NoMemory.to_string());
+            Some(GrpcBodyError::NoMemory) => {
+                return Cause::new(cause::OVERLOADED, GrpcBodyError::NoMemory.to_string());
             }
-            Some(BodyError::TooLong) => return Cause::new(cause::GARBAGE, BodyError::TooLong.to_string()),
+            Some(GrpcBodyError::TooLong) => {
+                return Cause::new(cause::GARBAGE, GrpcBodyError::TooLong.to_string());
+            }
             None => {}
         }
         if let Some(broken) = error.downcast_ref::<h2::Error>() {
@@ -188,14 +190,14 @@ pub(super) struct LoggedIn {
 }
 
 /// The refusal of a member.
-pub(super) struct Refusal {
+pub(super) struct CallRefusal {
     pub(super) code: Code,
     message: String,
     pub(super) login: LoggedIn,
 }
 
 /// The messages are words of etcd: api/v3rpc/rpctypes/error.go.
-impl Refusal {
+impl CallRefusal {
     /// Replaces a secret that the member may repeat.
     pub(super) fn redact(&mut self, secret: &str, by: &str) {
         if !secret.is_empty() {

@@ -33,9 +33,9 @@ use crate::etcd::{Endpoint, EtcdRequest, EtcdResponse, EtcdResult, Id, Material,
 use crate::writer::TransferResult;
 use crate::{cause, lock};
 use call::Call;
-use connection::Connection;
+use connection::MemberConnection;
 use credentials::{Credentials, recently};
-use errors::{CallError, Refusal};
+use errors::{CallError, CallRefusal};
 use generated::{
     AlarmRequest, MemberListRequest, MoveLeaderRequest, MoveLeaderResponse, RangeRequest, RangeResponse,
     StatusRequest,
@@ -57,7 +57,7 @@ pub(crate) struct Members(Arc<Inner>);
 struct Inner {
     credentials: Credentials,
     bodies: BodyReader,
-    connections: Mutex<RecentMap<Endpoint, Arc<Connection>>>,
+    connections: Mutex<RecentMap<Endpoint, Arc<MemberConnection>>>,
     flights: SingleFlight<(Endpoint, EtcdRequest), EtcdResult>,
 }
 
@@ -162,7 +162,7 @@ impl Inner {
     }
 
     /// Returns the connection to a member, with credentials that were read after `since`.
-    async fn connection(&self, endpoint: &Endpoint, since: Instant) -> Result<Arc<Connection>, Cause> {
+    async fn connection(&self, endpoint: &Endpoint, since: Instant) -> Result<Arc<MemberConnection>, Cause> {
         let address = address(endpoint)?;
         let tls = match &endpoint.client.tls {
             None => None,
@@ -180,17 +180,22 @@ impl Inner {
                 return Ok(Arc::clone(kept));
             }
         }
-        let connection = Arc::new(Connection::new(endpoint, address, tls)?);
+        let connection = Arc::new(MemberConnection::new(endpoint, address, tls)?);
         connections.insert(endpoint.clone(), Arc::clone(&connection));
         Ok(connection)
     }
 
-    fn call<'c>(&'c self, endpoint: &'c Endpoint, connection: &'c Connection) -> Call<'c> {
+    fn call<'c>(&'c self, endpoint: &'c Endpoint, connection: &'c MemberConnection) -> Call<'c> {
         let (credentials, bodies) = (&self.credentials, &self.bodies);
         Call { endpoint, connection, credentials, bodies, may_log_in: true }
     }
 
-    async fn ask(&self, endpoint: &Endpoint, connection: &Connection, request: EtcdRequest) -> EtcdResult {
+    async fn ask(
+        &self,
+        endpoint: &Endpoint,
+        connection: &MemberConnection,
+        request: EtcdRequest,
+    ) -> EtcdResult {
         let call = self.call(endpoint, connection);
         let answer = match request {
             EtcdRequest::Status => {
@@ -254,7 +259,7 @@ async fn read(call: Call<'_>) -> Result<Read, CallError> {
     }
 }
 
-fn not_transferred(refusal: &Refusal) -> TransferResult {
+fn not_transferred(refusal: &CallRefusal) -> TransferResult {
     if refusal.is_not_leader() {
         TransferResult::NotLeader
     } else if refusal.is_bad_target() {

@@ -26,7 +26,7 @@ pub(crate) use target::{SubjectArg, SubjectArgs, all_pages, missing};
 use crate::args::ClusterArgs;
 use crate::clients::connect::access;
 use crate::clients::home::manifests_command;
-use crate::file::{Cluster, File, Purpose};
+use crate::file::{ClusterSection, File, Purpose};
 
 /// Timeout of a request to the control plane.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -109,8 +109,8 @@ async fn configured(path: &Path, flags: &ClusterArgs) -> Result<FleetContext, St
     let guard = file.guards.swap_remove(at);
     // As in `serve`, a context alone belongs to the kubeconfig that all guards use.
     let base = match guard.access {
-        Some(Access { kubeconfig: None, context }) => Cluster { context, ..file.cluster },
-        Some(Access { kubeconfig, context }) => Cluster { kubeconfig, context },
+        Some(Access { kubeconfig: None, context }) => ClusterSection { context, ..file.cluster },
+        Some(Access { kubeconfig, context }) => ClusterSection { kubeconfig, context },
         None => file.cluster,
     };
     let access = access(flags, &base);
@@ -122,7 +122,7 @@ async fn configured(path: &Path, flags: &ClusterArgs) -> Result<FleetContext, St
 }
 
 async fn detect(flags: &ClusterArgs) -> Result<FleetContext, Stop> {
-    let access = access(flags, &Cluster::default());
+    let access = access(flags, &ClusterSection::default());
     let (clients, fleet) = if let Some(dir) = &flags.snapshot {
         let world = snapshot::open(dir)?;
         let fleet = recorded_fleet(&world).await;

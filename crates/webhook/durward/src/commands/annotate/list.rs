@@ -43,7 +43,7 @@ pub(super) async fn overridden(access: &Access, namespace: Option<&str>) -> Resu
         .collect();
     let clients = Clients::live(&Arc::new(connect(access).await?));
     let (found, failures) = leftovers::find(&*clients.reader, &guarded, SystemTime::now()).await;
-    let line = |one: &leftovers::Found| {
+    let line = |one: &leftovers::FoundLeftover| {
         let reason = one.leftover.reason.as_ref();
         let reason = reason.map(|reason| format!(" (reason: {reason})")).unwrap_or_default();
         format!("{}  {}{reason}", one.text(), one.leftover.effect)

@@ -65,7 +65,7 @@ pub(crate) struct ChangeArgs {
     pub(crate) remove: bool,
     /// Change nothing. client: print the kubectl command; server: try it
     #[arg(long, value_enum, value_name = "WHERE", default_value = "none", default_missing_value = "client", num_args = 0..=1, require_equals = true)]
-    pub(crate) dry_run: DryRun,
+    pub(crate) dry_run: DryRunArg,
     /// Kubeconfig of the cluster [default: kubectl's]
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<std::path::PathBuf>,
@@ -76,7 +76,7 @@ pub(crate) struct ChangeArgs {
 
 /// `--dry-run`, as in kubectl.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DryRun {
+pub(crate) enum DryRunArg {
     /// Change the object
     None,
     /// Print the kubectl command
@@ -97,7 +97,7 @@ pub(crate) fn run_override(args: &OverrideArgs) -> Outcome {
         let what = format!("invalid value for --namespace: {word}/{name} has no namespace");
         return Err(Problem::new(what).next("remove --namespace").into());
     }
-    let change = |annotations| Change {
+    let change = |annotations| AnnotationChange {
         resource: kind.resource(),
         kind: word,
         name,
@@ -137,8 +137,13 @@ pub(crate) fn run_acknowledge(args: &AcknowledgeArgs) -> Outcome {
     };
     for MemberArg(name) in &args.clusters {
         let annotations = added.as_ref().map_or_else(|| removal(&ACKNOWLEDGEMENT), |added| addition(added));
-        let change =
-            Change { resource: clusters(), kind: "cluster", name, is_namespaced: false, annotations };
+        let change = AnnotationChange {
+            resource: clusters(),
+            kind: "cluster",
+            name,
+            is_namespaced: false,
+            annotations,
+        };
         change.run(&args.change, None, |object| match added.as_ref().and_then(|added| added.last()) {
             Some((_, until)) => {
                 format!("{object} annotated; while it does not answer, it blocks no deletion until {until}")
@@ -171,7 +176,7 @@ fn removal(keys: &[&'static str]) -> Annotations {
 }
 
 /// A change of the annotations of an object.
-struct Change<'c> {
+struct AnnotationChange<'c> {
     resource: ApiResource,
     /// The kind as in kubectl.
     kind: &'c str,
@@ -180,14 +185,14 @@ struct Change<'c> {
     annotations: Annotations,
 }
 
-impl Change<'_> {
+impl AnnotationChange<'_> {
     /// Prints the command or changes the annotations. Without `namespace`, that of the kubeconfig's context applies.
     fn run(&self, args: &ChangeArgs, namespace: Option<&str>, done: impl FnOnce(&str) -> String) -> Outcome {
-        if args.dry_run == DryRun::Client {
+        if args.dry_run == DryRunArg::Client {
             output::data(&format!("{}\n", self.command(args, namespace)))?;
             return Ok(Exit::Done);
         }
-        let is_dry_run = args.dry_run == DryRun::Server;
+        let is_dry_run = args.dry_run == DryRunArg::Server;
         runtime()?.block_on(async {
             let (client, server) = client(&access(args)).await?;
             let api: Api<DynamicObject> = match namespace {

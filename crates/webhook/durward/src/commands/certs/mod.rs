@@ -7,7 +7,7 @@ use console::exit::Outcome;
 
 /// `certs`
 #[derive(Debug, clap::Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum CertsCommand {
     /// Create a CA and a serving certificate
     #[command(
         after_help = "Example:\n  durward certs new --out certs --service durward.durward-system --address 10.0.0.7\n\nWrites ca.crt, ca.key, tls.crt and tls.key. The server does not need ca.key."
@@ -21,9 +21,9 @@ pub(crate) enum Command {
 }
 
 /// `certs`
-pub(crate) fn run(command: &Command) -> Outcome {
+pub(crate) fn run(command: &CertsCommand) -> Outcome {
     match command {
-        Command::New(args) => new::new(args),
-        Command::Csr(args) => csr::csr(args),
+        CertsCommand::New(args) => new::new(args),
+        CertsCommand::Csr(args) => csr::csr(args),
     }
 }

@@ -24,7 +24,7 @@ use crate::file::{self, File, Purpose, WebhookAddress};
 
 /// `config`
 #[derive(Debug, clap::Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum ConfigCommand {
     /// Print a minimal configuration file
     #[command(after_help = INIT_HELP)]
     Init(init::Args),
@@ -57,12 +57,12 @@ const INIT_HELP: &str = "Examples:
 With a cluster (--kubeconfig FILE) or a snapshot, the section of the guard deletion has its fleet and the API groups of its CRDs.";
 
 /// `config`
-pub(crate) fn run(args: &Command) -> Outcome {
+pub(crate) fn run(args: &ConfigCommand) -> Outcome {
     match args {
-        Command::Init(args) => return init::run(args),
-        Command::Schema => output::json(&schema())?,
-        Command::Defaults => output::data(&defaults::text())?,
-        Command::Check { file, config, output } => {
+        ConfigCommand::Init(args) => return init::run(args),
+        ConfigCommand::Schema => output::json(&schema())?,
+        ConfigCommand::Defaults => output::data(&defaults::text())?,
+        ConfigCommand::Check { file, config, output } => {
             check(file.as_ref().or(config.as_ref()).map_or(Path::new(""), |path| path), *output)?;
         }
     }
@@ -155,7 +155,7 @@ fn missing_guard_files(file: &File) -> Vec<Problem> {
 pub(crate) fn certificate_problems(file: &File, ca: Option<&Path>) -> Vec<Problem> {
     let tls = &file.server.tls;
     let Some(cert) = &tls.cert else { return Vec::new() };
-    let files = api_server::Files { cert, key: tls.key.as_deref(), ca };
+    let files = api_server::ServingFiles { cert, key: tls.key.as_deref(), ca };
     let called = file.server.webhook_address.called();
     let names = match &file.server.webhook_address {
         WebhookAddress::Service { name, namespace, .. } => format!("--service {name}.{namespace}"),

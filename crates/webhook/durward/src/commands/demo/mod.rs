@@ -28,7 +28,7 @@ use crate::file::{File, Purpose};
 use crate::run::VERSION;
 use crate::run::plan::{options, plan};
 use crate::run::serve::refused;
-use scenes::{EXAMPLES, Scene, Step, example, scenes};
+use scenes::{EXAMPLES, Scene, SceneStep, example, scenes};
 
 /// `demo`
 #[derive(Debug, clap::Args)]
@@ -159,7 +159,7 @@ impl Demo {
     }
 
     /// Posts a review to a guard as the API server does.
-    async fn send(&self, guard: &str, step: &Step) -> Result<String, Stop> {
+    async fn send(&self, guard: &str, step: &SceneStep) -> Result<String, Stop> {
         let request = Request::post(format!("/{guard}?timeout=10s"))
             .header("content-type", "application/json")
             .body(example(&step.review)?.as_bytes().to_vec())

@@ -9,7 +9,7 @@ use console::output::{self, Style};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::scenes::{SceneVerdict, Step};
+use super::scenes::{SceneStep, SceneVerdict};
 
 /// A formatted answer.
 pub(super) struct StepReport {
@@ -21,26 +21,26 @@ pub(super) struct StepReport {
 
 #[derive(Deserialize)]
 struct Envelope {
-    response: Response,
+    response: ShownResponse,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[derive(Default)]
-struct Response {
+struct ShownResponse {
     allowed: bool,
     patch: Option<String>,
     warnings: Vec<String>,
-    status: Status,
+    status: ShownStatus,
     audit_annotations: serde_json::Map<String, Value>,
 }
 
 #[derive(Deserialize, Default)]
-struct Status {
+struct ShownStatus {
     message: String,
 }
 
-impl Response {
+impl ShownResponse {
     fn verdict(&self) -> SceneVerdict {
         match (self.allowed, &self.patch) {
             _ if self.audit_annotations.contains_key("unknown") => SceneVerdict::Unknown,
@@ -52,7 +52,12 @@ impl Response {
 }
 
 /// Formats a request and its answer.
-pub(super) fn step(step: &Step, answer: &str, took: Duration, style: Style) -> Result<StepReport, Problem> {
+pub(super) fn step(
+    step: &SceneStep,
+    answer: &str,
+    took: Duration,
+    style: Style,
+) -> Result<StepReport, Problem> {
     let Envelope { response } = serde_json::from_str(answer)
         .map_err(|error| Problem::new("the server's answer is not a review").why(error.to_string()))?;
     let verdict = response.verdict();
@@ -114,7 +119,7 @@ mod tests {
 
     fn report(verdict: SceneVerdict, warning: Option<&str>, response: &str) -> StepReport {
         let warning = warning.map(str::to_owned);
-        let expected = Step { request: "kubectl".to_owned(), review: String::new(), verdict, warning };
+        let expected = SceneStep { request: "kubectl".to_owned(), review: String::new(), verdict, warning };
         let answer = format!(r#"{{"response":{{{response}}}}}"#);
         step(&expected, &answer, Duration::from_micros(1500), Style::stdout()).unwrap()
     }

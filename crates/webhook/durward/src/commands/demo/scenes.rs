@@ -17,13 +17,13 @@ pub(super) struct Scene {
     /// The directory of the snapshot.
     pub(super) snapshot: String,
     /// Requests in order.
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<SceneStep>,
 }
 
 /// One request and its expected verdict.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Step {
+pub(super) struct SceneStep {
     /// The command that causes the request.
     pub(super) request: String,
     /// The file with the `AdmissionReview`.

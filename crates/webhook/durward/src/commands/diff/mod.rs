@@ -20,7 +20,7 @@ use policy::field::{FieldError, Path};
 use policy::normalize::{normalize, with_empty};
 use policy::value::{Arena, MAX_BYTES, Value};
 
-use report::{ComparedCrd, PlacedChange, Replayed, Report, Verdict};
+use report::{ComparedCrd, DiffReport, ObjectEffect, PlacedChange, Replayed};
 
 const GROUP: &str = "apiextensions.k8s.io";
 const KIND: &str = "CustomResourceDefinition";
@@ -31,7 +31,7 @@ const MAX_TIME: Duration = Duration::from_secs(10);
 
 /// `diff`
 #[derive(Debug, clap::Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum DiffCommand {
     /// Show which changes of a CRD can break existing objects
     #[command(
         after_help = "Examples:\n  durward diff crd examples/kubernetesclusters/crd.yaml examples/kubernetesclusters/crd-undeclared.yaml\n  durward diff crd examples/kubernetesclusters/crd.yaml examples/kubernetesclusters/crd-undeclared.yaml --objects examples/kubernetesclusters/sample.yaml\n  kubectl get crd widgets.example.org -o yaml | durward diff crd - crd.yaml\n\nExit code: 0 no existing object can break, 1 an existing object can break, 2 bad input, 3 could not compare."
@@ -60,8 +60,8 @@ pub(crate) struct Args {
 }
 
 /// `diff`
-pub(crate) fn run(command: &Command) -> Outcome {
-    let Command::Crd(args) = command;
+pub(crate) fn run(command: &DiffCommand) -> Outcome {
+    let DiffCommand::Crd(args) = command;
     let mut problems = Vec::new();
     let old = crds(&args.old, &mut problems);
     let new = crds(&args.new, &mut problems);
@@ -94,9 +94,9 @@ pub(crate) fn run(command: &Command) -> Outcome {
     if others > 0 {
         output::note(format!("note: {others} of {} objects are not of a compared CRD", objects.len()));
     }
-    let mut report = Report { kube_version: args.kube_version.to_string(), crds, exit_code: Exit::Done };
+    let mut report = DiffReport { kube_version: args.kube_version.to_string(), crds, exit_code: Exit::Done };
     report.exit_code = report.exit();
-    output::report(args.output, &report, Report::text)?;
+    output::report(args.output, &report, DiffReport::text)?;
     Ok(report.exit_code)
 }
 
@@ -376,7 +376,7 @@ fn replay_one(replay: &Replay<'_>, manifest: &Object) -> Result<Replayed, Vec<Pr
         kind: manifest.kind.clone(),
         namespace: manifest.namespace.clone(),
         name: name.to_owned(),
-        verdict: Verdict::Unaffected,
+        verdict: ObjectEffect::Unaffected,
         served: true,
         lost: Vec::new(),
         update: Vec::new(),

@@ -11,7 +11,7 @@ use serde::Serialize;
 /// The result of a run.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Report {
+pub(super) struct DiffReport {
     /// Minor version of the API server that judges the objects.
     pub(super) kube_version: String,
     /// The CRDs that are in the old files.
@@ -53,7 +53,7 @@ pub(super) struct PlacedChange {
 /// The effect of the change on an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) enum Verdict {
+pub(super) enum ObjectEffect {
     /// The object can be written again, and keeps its fields.
     Unaffected,
     /// The object is refused, or loses fields.
@@ -72,7 +72,7 @@ pub(super) struct Replayed {
     pub(super) kind: String,
     pub(super) namespace: String,
     pub(super) name: String,
-    pub(super) verdict: Verdict,
+    pub(super) verdict: ObjectEffect,
     /// Whether its version is served by the new CRD.
     pub(super) served: bool,
     /// Fields that the API server removes.
@@ -105,11 +105,11 @@ impl Replayed {
     pub(super) fn set(&mut self, effect: &Effect) {
         let texts = |errors: &[FieldError]| errors.iter().map(ToString::to_string).collect();
         self.verdict = if effect.is_broken() {
-            Verdict::Breaks
+            ObjectEffect::Breaks
         } else if effect.undecided.is_empty() {
-            Verdict::Unaffected
+            ObjectEffect::Unaffected
         } else {
-            Verdict::Unknown
+            ObjectEffect::Unknown
         };
         self.served = !effect.is_unserved;
         self.lost = effect.lost.iter().map(ToString::to_string).collect();
@@ -122,16 +122,16 @@ impl Replayed {
     }
 }
 
-impl Report {
+impl DiffReport {
     /// Returns the exit code of the results.
     pub(super) fn exit(&self) -> Exit {
         let mut exit = Exit::Done;
         for crd in &self.crds {
-            let has = |verdict: Verdict| crd.objects.iter().any(|object| object.verdict == verdict);
-            if crd.changes.iter().any(|change| change.breaks) || has(Verdict::Breaks) {
+            let has = |verdict: ObjectEffect| crd.objects.iter().any(|object| object.verdict == verdict);
+            if crd.changes.iter().any(|change| change.breaks) || has(ObjectEffect::Breaks) {
                 return Exit::No;
             }
-            if !crd.changes.is_empty() || has(Verdict::Unknown) {
+            if !crd.changes.is_empty() || has(ObjectEffect::Unknown) {
                 exit = Exit::Unknown;
             }
         }
@@ -225,15 +225,16 @@ impl ComparedCrd {
             parts.push(style.green("no change can break existing objects"));
         }
         if !self.objects.is_empty() {
-            let with =
-                |verdict: Verdict| self.objects.iter().filter(|object| object.verdict == verdict).count();
+            let with = |verdict: ObjectEffect| {
+                self.objects.iter().filter(|object| object.verdict == verdict).count()
+            };
             let mut verdicts = Vec::new();
-            match with(Verdict::Breaks) {
+            match with(ObjectEffect::Breaks) {
                 0 => {}
                 1 => verdicts.push(style.red("1 breaks")),
                 broken => verdicts.push(style.red(&format!("{broken} break"))),
             }
-            match with(Verdict::Unknown) {
+            match with(ObjectEffect::Unknown) {
                 0 => {}
                 unknown => verdicts.push(style.yellow(&format!("{unknown} not decided"))),
             }

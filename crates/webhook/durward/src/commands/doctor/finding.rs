@@ -5,7 +5,7 @@ use console::output::Style;
 use guards::overrides::{BREAK_GLASS, Leftover};
 use serde::Serialize;
 
-use crate::clients::leftovers::Found;
+use crate::clients::leftovers::FoundLeftover;
 
 /// A problem and its fix.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -72,8 +72,8 @@ impl Finding {
 /// Reports annotations of overrides on an object. `fix` returns the command that sets or removes annotations.
 pub(super) fn leftover(
     subject: Option<Subject>,
-    one: &Found,
-    fix: impl Fn(&Found, &str) -> String,
+    one: &FoundLeftover,
+    fix: impl Fn(&FoundLeftover, &str) -> String,
 ) -> Finding {
     let Leftover { key, value, effect, annotations, .. } = &one.leftover;
     let code = if *key == BREAK_GLASS { "break-glass" } else { "override" };

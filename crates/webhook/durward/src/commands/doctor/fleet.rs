@@ -20,8 +20,8 @@ use serde::Serialize;
 use super::finding::{self, Finding, Subject};
 use crate::args::ClusterArgs;
 use crate::clients::fleet::{self, ANSWER_WITHIN, FleetContext};
-use crate::clients::leftovers::{self, Found};
-use fixes::Fixes;
+use crate::clients::leftovers::{self, FoundLeftover};
+use fixes::FleetFixes;
 
 /// Clusters that are checked concurrently, as many as health probes do.
 const CONCURRENT_CLUSTERS: usize = 32;
@@ -80,7 +80,7 @@ async fn examine_clusters(context: &FleetContext) -> FleetReport {
     // If the control plane does not answer, that is also the reason for the missing list.
     let is_unreachable =
         checked.first().is_some_and(|(_, _, found)| found.iter().any(|one| cause::is_of_cluster(one.code)));
-    let fixes = Fixes::of(context);
+    let fixes = FleetFixes::of(context);
     let mut findings: Vec<Finding> = match &listed {
         Err(why) if !is_unreachable => vec![Finding::new(
             None,
@@ -147,7 +147,7 @@ fn unreadable(of: &Cluster, why: &admission::Cause, kinds: &[String], context: &
         }
         _ => "Durward cannot check it, so it denies deletions that reach it",
     };
-    let fix = Fixes::of(context).cluster(of, why.code);
+    let fix = FleetFixes::of(context).cluster(of, why.code);
     Finding::new(Some(Subject::Cluster(of.name().to_owned())), why.code, what, matters, fix)
 }
 
@@ -175,12 +175,12 @@ async fn unreadable_groups(reader: &dyn Reader, survey: &Survey) -> Option<Findi
 }
 
 /// Reports namespaces and CRDs that still have annotations of overrides.
-async fn overrides(context: &FleetContext, fixes: &Fixes<'_>) -> Vec<Finding> {
+async fn overrides(context: &FleetContext, fixes: &FleetFixes<'_>) -> Vec<Finding> {
     let guarded = context.guard.requirements().guarded;
     let clients = &context.clients;
     // A failed list is already a finding of this cluster.
     let (found, _) = leftovers::find(&*clients.reader, &guarded, clients.context.now()).await;
-    let fix = |one: &Found, off: &str| fixes.annotate(&one.object(), off);
+    let fix = |one: &FoundLeftover, off: &str| fixes.annotate(&one.object(), off);
     found.iter().map(|one| finding::leftover(None, one, fix)).collect()
 }
 
@@ -189,7 +189,7 @@ fn acknowledgements(
     survey: &Survey,
     members: &[FleetMember],
     now: SystemTime,
-    fixes: &Fixes<'_>,
+    fixes: &FleetFixes<'_>,
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
     for member in members {

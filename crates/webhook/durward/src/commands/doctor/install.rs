@@ -47,10 +47,10 @@ use crate::commands::config_command::certificate_problems;
 use crate::file::NAME;
 use crate::file::{File, Manage};
 use crate::registration::api::ApiClient;
-use crate::registration::api_servers::{self, ApiServer};
+use crate::registration::api_servers::{self, GuardedServer};
 use crate::registration::names::{WEBHOOK_TYPES, kind};
-use crate::registration::targets::{Needs, Target};
-use crate::registration::webhooks::{CaSource, NativePolicies, Object, code, problem_of};
+use crate::registration::targets::{Needs, RegistrationTarget};
+use crate::registration::webhooks::{CaSource, NativePolicies, WebhookObject, code, problem_of};
 use crate::registration::{permissions, self_managed};
 use crate::run::expiry;
 
@@ -235,12 +235,12 @@ pub(super) async fn client(access: &Access) -> Result<ApiClient, Problem> {
 
 async fn examine_target(
     report: &mut InstallReport,
-    (needs, target): (&Needs, &Target),
+    (needs, target): (&Needs, &RegistrationTarget),
     client: &ApiClient,
     ca: &CaSource,
 ) {
     for (webhook_type, entries) in WEBHOOK_TYPES.into_iter().zip(&target.entries) {
-        let object = Object { needs, target, webhook_type, entries, client, ca };
+        let object = WebhookObject { needs, target, webhook_type, entries, client, ca };
         let problems = match object.inspect().await {
             Ok(state) => state.problems,
             // Then Durward's account has the permission only if it needs it, and a missing one is reported below.
@@ -267,7 +267,7 @@ async fn examine_target(
 
 /// Compares the names of the guard's policies with those of the policies in the cluster. Durward itself isn't allowed to list them, so
 /// this needs an administrator.
-async fn native_policies(client: &ApiClient, target: &Target) -> Vec<Finding> {
+async fn native_policies(client: &ApiClient, target: &RegistrationTarget) -> Vec<Finding> {
     if target.policies.is_empty() {
         return Vec::new();
     }
@@ -296,7 +296,7 @@ async fn native_policies(client: &ApiClient, target: &Target) -> Vec<Finding> {
 }
 
 /// Returns the permissions in an API server that calls guards, each with its namespace.
-fn needed_there(file: &File, server: &ApiServer<'_>) -> Vec<(Option<String>, Permission)> {
+fn needed_there(file: &File, server: &GuardedServer<'_>) -> Vec<(Option<String>, Permission)> {
     let mut needed = Vec::new();
     for guard in &server.guards {
         let permissions = permissions::of_guard(file, guard);
@@ -311,7 +311,7 @@ fn needed_there(file: &File, server: &ApiServer<'_>) -> Vec<(Option<String>, Per
 async fn missing_permissions(
     client: &ApiClient,
     needed: Vec<(Option<String>, Permission)>,
-    target: &Target,
+    target: &RegistrationTarget,
     manifests: &str,
 ) -> Option<Finding> {
     let mut questions: Vec<(String, ResourceAttributes)> =
@@ -398,7 +398,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use admission::BoxFuture;
-    use ca::{Authority, StoreFault, Stored, Validity, Written};
+    use ca::{Authority, StoreFault, StoreResult, Stored, Validity};
     use hyper::Method;
     use serde_json::json;
 
@@ -442,8 +442,8 @@ mod tests {
             &'a self,
             _: &'a str,
             _: &'a BTreeMap<String, Vec<u8>>,
-        ) -> BoxFuture<'a, Result<Written, StoreError>> {
-            Box::pin(std::future::ready(Ok(Written::Conflict)))
+        ) -> BoxFuture<'a, Result<StoreResult, StoreError>> {
+            Box::pin(std::future::ready(Ok(StoreResult::Conflict)))
         }
     }
 
@@ -506,7 +506,7 @@ mod tests {
         );
         let policy =
             |name: &str| PolicyRules { policy: name.to_owned(), entry: "resources-fail", rules: Vec::new() };
-        let target = |policies| Target { policies, ..Target::without_guards() };
+        let target = |policies| RegistrationTarget { policies, ..RegistrationTarget::without_guards() };
         let of_guard = target(vec![policy("pods"), policy("services")]);
         let findings = native_policies(&server.client(), &of_guard).await;
         let [Finding { code: "native-policy", what, fix, .. }] = findings.as_slice() else {

@@ -40,7 +40,7 @@ use super::finding::{self, Finding};
 use crate::args::ClusterArgs;
 use crate::clients::connect::{access, snapshot};
 use crate::clients::fleet;
-use crate::file::{Cluster, File};
+use crate::file::{ClusterSection, File};
 use checks::{Expectation, NodeReport};
 
 /// The nodes.
@@ -65,7 +65,7 @@ fn settings(file: Option<&File>) -> Result<Option<NodeSettings>, Vec<Problem>> {
 /// Examines the nodes of a cluster. Without a file, the defaults of the guard are expected.
 pub(super) async fn examine(file: Option<&File>, flags: &ClusterArgs) -> Result<LxcfsReport, Stop> {
     let on_node = settings(file)?;
-    let access = access(flags, file.map_or(&Cluster::default(), |file| &file.cluster));
+    let access = access(flags, file.map_or(&ClusterSection::default(), |file| &file.cluster));
     let clients = match &flags.snapshot {
         Some(dir) => snapshot(dir)?,
         None => Clients::live(&Arc::new(fleet::connect(&access).await?)),

@@ -40,7 +40,7 @@ const FILE_IN_POD: &str = "/etc/durward/durward.yaml";
 pub(crate) struct Args {
     /// Part to check [default: all that the configuration turns on]
     #[arg(value_enum)]
-    part: Option<Part>,
+    part: Option<DoctorPart>,
     /// Configuration file [default: /etc/durward/durward.yaml, if it exists]
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -68,7 +68,7 @@ pub(crate) struct Args {
 
 /// A part of an installation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Part {
+enum DoctorPart {
     /// Webhook configurations, native policies, permissions and certificates
     Install,
     /// Access to every member cluster
@@ -81,7 +81,7 @@ enum Part {
     Audit,
 }
 
-impl Part {
+impl DoctorPart {
     fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
@@ -90,7 +90,7 @@ impl Part {
 /// The report of one part.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Report {
+enum DoctorReport {
     Install(install::InstallReport),
     Fleet(fleet::FleetReport),
     Etcd(etcd::EtcdReport),
@@ -102,7 +102,7 @@ enum Report {
     },
 }
 
-impl Report {
+impl DoctorReport {
     /// Creates the report of a part that stopped early.
     fn failed(stop: Stop) -> Self {
         let problems = stop.problems.into_iter();
@@ -147,7 +147,7 @@ impl Report {
 
 /// `doctor`
 pub(crate) fn run(args: &Args) -> Outcome {
-    if args.watch && args.part != Some(Part::Etcd) {
+    if args.watch && args.part != Some(DoctorPart::Etcd) {
         return Err(Problem::new("--watch repeats the part etcd only")
             .next("durward doctor etcd --watch")
             .into());
@@ -158,13 +158,13 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let in_pod = Path::new(FILE_IN_POD);
     let path = args.config.as_deref().or_else(|| in_pod.exists().then_some(in_pod));
     let file = path.map(|path| File::load(path, Purpose::Guards)).transpose()?;
-    if !args.audit_log.is_empty() && args.part != Some(Part::Audit) {
+    if !args.audit_log.is_empty() && args.part != Some(DoctorPart::Audit) {
         let problem = Problem::new("--audit-log is only for the part audit");
         return Err(problem.next("durward doctor audit --audit-log FILE").into());
     }
     if args.local {
         return match args.part {
-            Some(Part::Lxcfs) => {
+            Some(DoctorPart::Lxcfs) => {
                 runtime()?.block_on(lxcfs::run_local(&args.proc, args.output, file.as_ref()))
             }
             _ => Err(Problem::new("--local checks LXCFS only").next("durward doctor lxcfs --local").into()),
@@ -179,21 +179,21 @@ pub(crate) fn run(args: &Args) -> Outcome {
     })
 }
 
-async fn one(args: &Args, part: Part, file: Option<&File>) -> Outcome {
+async fn one(args: &Args, part: DoctorPart, file: Option<&File>) -> Outcome {
     let report = examine(args, part, file).await?;
-    output::report(args.output, &report, Report::text)?;
+    output::report(args.output, &report, DoctorReport::text)?;
     Ok(exit(&[(part.name(), report)]))
 }
 
 /// Repeats a part for an hour, and prints each report that differs from the one before.
-async fn watch(args: &Args, part: Part, file: Option<&File>) -> Outcome {
+async fn watch(args: &Args, part: DoctorPart, file: Option<&File>) -> Outcome {
     let (began, mut before) = (Instant::now(), None);
     while began.elapsed() < WATCH_FOR {
-        let report = examine(args, part, file).await.unwrap_or_else(Report::failed);
+        let report = examine(args, part, file).await.unwrap_or_else(DoctorReport::failed);
         let text = report.text(Style::stdout());
         if before.as_ref() != Some(&text) {
             output::note(format!("--- {}", time::format(SystemTime::now())));
-            output::report(args.output, &report, Report::text)?;
+            output::report(args.output, &report, DoctorReport::text)?;
             before = Some(text);
         }
         tokio::time::sleep(WATCH_INTERVAL).await;
@@ -210,13 +210,13 @@ async fn all(args: &Args, file: Option<&File>) -> Outcome {
     let mut reports = Vec::new();
     for part in parts {
         // Durward's account isn't allowed to list nodes.
-        if part == Part::Lxcfs && args.config.is_none() {
+        if part == DoctorPart::Lxcfs && args.config.is_none() {
             output::note(
                 "note: lxcfs is not checked in the pod: use your kubeconfig, and durward doctor lxcfs",
             );
             continue;
         }
-        reports.push((part.name(), examine(args, part, file).await.unwrap_or_else(Report::failed)));
+        reports.push((part.name(), examine(args, part, file).await.unwrap_or_else(DoctorReport::failed)));
     }
     let by_part = Reports(reports);
     output::report(args.output, &by_part, Reports::text)?;
@@ -224,31 +224,31 @@ async fn all(args: &Args, file: Option<&File>) -> Outcome {
 }
 
 /// The exit code is 3 if a part could not be checked.
-fn exit(reports: &[(String, Report)]) -> Exit {
+fn exit(reports: &[(String, DoctorReport)]) -> Exit {
     let exits = || reports.iter().map(|(_, report)| report.exit());
     [Exit::Unknown, Exit::No].into_iter().find(|exit| exits().any(|one| one == *exit)).unwrap_or(Exit::Done)
 }
 
 /// Returns the parts that a configuration turns on. Without one, only a fleet can be found. A snapshot has no webhook
 /// configurations.
-fn parts(args: &Args, file: Option<&File>) -> Vec<Part> {
-    let Some(file) = file else { return vec![Part::Fleet] };
-    let is_on = |part: &Part| match part {
-        Part::Install => args.cluster.snapshot.is_none(),
-        Part::Fleet => has(file, |guard| deletion::survey(guard).is_some()),
-        Part::Etcd => has(file, |guard| guards::etcd::survey(guard).is_some()),
-        Part::Lxcfs => file.guard("lxcfs").is_some(),
+fn parts(args: &Args, file: Option<&File>) -> Vec<DoctorPart> {
+    let Some(file) = file else { return vec![DoctorPart::Fleet] };
+    let is_on = |part: &DoctorPart| match part {
+        DoctorPart::Install => args.cluster.snapshot.is_none(),
+        DoctorPart::Fleet => has(file, |guard| deletion::survey(guard).is_some()),
+        DoctorPart::Etcd => has(file, |guard| guards::etcd::survey(guard).is_some()),
+        DoctorPart::Lxcfs => file.guard("lxcfs").is_some(),
         // It is about a decision, and reports no defects.
-        Part::Audit => false,
+        DoctorPart::Audit => false,
     };
-    Part::value_variants().iter().copied().filter(is_on).collect()
+    DoctorPart::value_variants().iter().copied().filter(is_on).collect()
 }
 
 fn has(file: &File, is_wanted: impl Fn(&dyn Configured) -> bool) -> bool {
     file.guards.iter().any(|guard| is_wanted(guard.configured.as_ref()))
 }
 
-async fn examine(args: &Args, part: Part, file: Option<&File>) -> Result<Report, Stop> {
+async fn examine(args: &Args, part: DoctorPart, file: Option<&File>) -> Result<DoctorReport, Stop> {
     let needed = || {
         file.ok_or_else(|| {
             let next = format!("durward doctor {} --config FILE", part.name());
@@ -258,19 +258,21 @@ async fn examine(args: &Args, part: Part, file: Option<&File>) -> Result<Report,
         })
     };
     Ok(match part {
-        Part::Install => Report::Install(install::examine(needed()?, &args.cluster).await?),
-        Part::Fleet => Report::Fleet(fleet::examine(file.map(|file| &*file.path), &args.cluster).await?),
-        Part::Etcd => Report::Etcd(etcd::examine(needed()?, &args.cluster).await?),
-        Part::Lxcfs => Report::Lxcfs(lxcfs::examine(file, &args.cluster).await?),
-        Part::Audit if args.audit_log.is_empty() => {
-            Report::Audit(audit::read_metrics(needed()?, &args.cluster).await?)
+        DoctorPart::Install => DoctorReport::Install(install::examine(needed()?, &args.cluster).await?),
+        DoctorPart::Fleet => {
+            DoctorReport::Fleet(fleet::examine(file.map(|file| &*file.path), &args.cluster).await?)
         }
-        Part::Audit => Report::Audit(audit::read_logs(&args.audit_log, file)?),
+        DoctorPart::Etcd => DoctorReport::Etcd(etcd::examine(needed()?, &args.cluster).await?),
+        DoctorPart::Lxcfs => DoctorReport::Lxcfs(lxcfs::examine(file, &args.cluster).await?),
+        DoctorPart::Audit if args.audit_log.is_empty() => {
+            DoctorReport::Audit(audit::read_metrics(needed()?, &args.cluster).await?)
+        }
+        DoctorPart::Audit => DoctorReport::Audit(audit::read_logs(&args.audit_log, file)?),
     })
 }
 
 /// The reports of several parts, by name.
-struct Reports(Vec<(String, Report)>);
+struct Reports(Vec<(String, DoctorReport)>);
 
 impl Serialize for Reports {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -284,7 +286,7 @@ impl Reports {
         let mut out = String::new();
         for (part, report) in &self.0 {
             let state = match (report, report.findings().len()) {
-                (Report::Failed { .. }, _) => style.red("could not be checked"),
+                (DoctorReport::Failed { .. }, _) => style.red("could not be checked"),
                 (_, 0) => style.green("ok"),
                 (_, 1) => style.red("1 problem"),
                 (_, many) => style.red(&format!("{many} problems")),

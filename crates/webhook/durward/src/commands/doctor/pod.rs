@@ -62,7 +62,7 @@ fn watch(args: &Args, namespace: &str, deployment: &str) -> Outcome {
 /// Returns the command that runs `durward doctor` in the pod.
 fn exec(args: &Args, namespace: &str, deployment: &str) -> Command {
     let mut exec = kubectl(args, namespace);
-    exec.args(["exec", deployment, "--", "durward", "doctor"]).args(args.part.map(super::Part::name));
+    exec.args(["exec", deployment, "--", "durward", "doctor"]).args(args.part.map(super::DoctorPart::name));
     if let Some(format) = args.output.to_possible_value() {
         exec.args(["--output", format.get_name()]);
     }

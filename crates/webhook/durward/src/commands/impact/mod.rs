@@ -11,7 +11,7 @@ use cluster::fleet::LOCAL;
 use config::Labels;
 use console::exit::{Exit, Outcome, Stop};
 use console::output::{self, ProgressLine, Style};
-use guards::deletion::{DeletionSubject, Impact as Found, Progress};
+use guards::deletion::{DeletionSubject, Impact as Found, ReadProgress};
 
 use crate::args::ClusterArgs;
 use crate::clients::fleet::{self, SubjectArg, SubjectArgs};
@@ -78,7 +78,7 @@ fn show(args: &Args) -> Outcome {
         let style = Style::stdout();
         for (number, subject) in subjects.iter().enumerate() {
             let line = ProgressLine::stderr();
-            let progress = |at: Progress<'_>| {
+            let progress = |at: ReadProgress<'_>| {
                 line.show(&format_progress(subject, (number, subjects.len()), at, context.local_name()));
             };
             let deadline = Instant::now() + TIMEOUT;
@@ -127,7 +127,7 @@ fn exit(found: &[Found]) -> Exit {
 fn format_progress(
     subject: &DeletionSubject,
     (number, of): (usize, usize),
-    at: Progress<'_>,
+    at: ReadProgress<'_>,
     here: &str,
 ) -> String {
     let name = &subject.name;

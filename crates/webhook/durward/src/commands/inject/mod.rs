@@ -25,9 +25,9 @@ use similar::udiff::UnifiedHunkHeader;
 
 use crate::clients::connect::{StaticLabels, labels, offline};
 use crate::clients::runtime;
-use crate::commands::review::{Asked, Selection, TIMEOUT, rule, rules, selection};
+use crate::commands::review::{AskedGuard, Selection, TIMEOUT, rule, rules, selection};
 use crate::file::{File, Purpose};
-use workload::{Found, find};
+use workload::{FoundPod, find};
 
 /// `inject`
 #[derive(Debug, clap::Args)]
@@ -97,7 +97,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
 }
 
 /// Parses each document and finds its pods.
-fn values(name: &str, documents: &Documents) -> Result<Vec<(Value, Vec<Found>)>, Vec<Problem>> {
+fn values(name: &str, documents: &Documents) -> Result<Vec<(Value, Vec<FoundPod>)>, Vec<Problem>> {
     let (mut all, mut problems) = (Vec::new(), Vec::new());
     for (index, document) in documents.iter().enumerate() {
         let value = serde_json::from_str(document).map_err(|error| error.to_string());
@@ -115,7 +115,11 @@ fn values(name: &str, documents: &Documents) -> Result<Vec<(Value, Vec<Found>)>,
 }
 
 /// Returns a reader of namespaces: labels from a flag, or a snapshot.
-fn clients<'f>(args: &Args, default: &str, found: impl Iterator<Item = &'f Found>) -> Result<Clients, Stop> {
+fn clients<'f>(
+    args: &Args,
+    default: &str,
+    found: impl Iterator<Item = &'f FoundPod>,
+) -> Result<Clients, Stop> {
     let Some(text) = &args.namespace_labels else { return offline(args.snapshot.as_ref()) };
     let labels = labels("--namespace-labels", text)?;
     let names: BTreeSet<&str> = found.map(|pod| pod.namespace.as_deref().unwrap_or(default)).collect();
@@ -129,7 +133,7 @@ fn clients<'f>(args: &Args, default: &str, found: impl Iterator<Item = &'f Found
 }
 
 /// Returns the guards that mutate new pods.
-fn guards_of_pods(file: &File, clients: &Clients) -> Result<Vec<Asked>, Problem> {
+fn guards_of_pods(file: &File, clients: &Clients) -> Result<Vec<AskedGuard>, Problem> {
     let mut guards = crate::commands::review::guards(file, clients);
     let review = review(&json!({}), "", "default");
     let asked = decode(review.as_bytes(), &admission::Fields::none())
@@ -149,10 +153,10 @@ fn guards_of_pods(file: &File, clients: &Clients) -> Result<Vec<Asked>, Problem>
 
 /// Returns the pod after all guards.
 async fn injected(
-    guards: &[Asked],
+    guards: &[AskedGuard],
     reader: &dyn Reader,
     pod: &Value,
-    (found, namespace): (&Found, &str),
+    (found, namespace): (&FoundPod, &str),
 ) -> Result<Value, Problem> {
     let mut after = pod.clone();
     if let Some(fields) =
@@ -228,7 +232,7 @@ enum Selected {
     Unknown(Cause),
 }
 
-async fn selected(asked: &Asked, reader: &dyn Reader, body: &str) -> Result<Selected, String> {
+async fn selected(asked: &AskedGuard, reader: &dyn Reader, body: &str) -> Result<Selected, String> {
     let review =
         decode(body.as_bytes(), &admission::Fields::none()).map_err(|malformed| malformed.to_string())?;
     let deadline = Instant::now() + TIMEOUT;
@@ -257,7 +261,7 @@ fn review(pod: &Value, name: &str, namespace: &str) -> String {
 /// Returns the changes as a diff of YAML, in which an addition has its own line.
 fn differences(
     name: &str,
-    before: &[(Value, Vec<Found>)],
+    before: &[(Value, Vec<FoundPod>)],
     after: &[Option<Value>],
 ) -> Result<String, Problem> {
     let mut out = String::new();

@@ -22,7 +22,7 @@ const MAX_DEPTH: usize = 16;
 
 /// A pod or a pod template in a document.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct FoundPod {
     /// The JSON Pointer to it.
     pub(super) pointer: String,
     /// The name of its object in messages: `Deployment worker`.
@@ -36,13 +36,13 @@ pub(super) struct Found {
 }
 
 /// Finds all pods and templates of a document. Other kinds contain none.
-pub(super) fn find(document: &Value) -> Result<Vec<Found>, String> {
+pub(super) fn find(document: &Value) -> Result<Vec<FoundPod>, String> {
     let mut found = Vec::new();
     collect(document, "", 0, &mut found)?;
     Ok(found)
 }
 
-fn collect(value: &Value, pointer: &str, depth: usize, found: &mut Vec<Found>) -> Result<(), String> {
+fn collect(value: &Value, pointer: &str, depth: usize, found: &mut Vec<FoundPod>) -> Result<(), String> {
     if depth > MAX_DEPTH {
         return Err(format!("lists are nested more than {MAX_DEPTH} deep"));
     }
@@ -74,7 +74,7 @@ fn collect(value: &Value, pointer: &str, depth: usize, found: &mut Vec<Found>) -
     if !value.pointer(&below).is_some_and(Value::is_object) {
         return Err(format!("{kind} {name}: it has no {}", path.join(".")));
     }
-    found.push(Found {
+    found.push(FoundPod {
         pointer: format!("{pointer}{below}"),
         owner: format!("{kind} {name}"),
         namespace: text(&metadata["namespace"]),

@@ -20,7 +20,7 @@ use console::yaml;
 use crate::certificates::{CertificateFacts, days_until, now, server_name, signs};
 use crate::clients::runtime;
 use crate::file::{File, Manage, NAME, Purpose};
-use crate::registration::api_servers::{self, ApiServer};
+use crate::registration::api_servers::{self, GuardedServer};
 use crate::registration::self_managed;
 
 /// `manifests`
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     pub(crate) config: PathBuf,
     /// Print only these parts (comma-separated)
     #[arg(long, value_enum, value_name = "PART", value_delimiter = ',')]
-    pub(crate) only: Vec<Part>,
+    pub(crate) only: Vec<ManifestPart>,
     /// Print only objects for this API server
     #[arg(long, value_enum, value_name = "TARGET")]
     pub(crate) target: Option<ApiServerKind>,
@@ -39,7 +39,7 @@ pub(crate) struct Args {
 
 /// The objects that `manifests` prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Part {
+pub(crate) enum ManifestPart {
     /// Webhook configurations
     Webhooks,
     /// Account and permissions where Durward is called
@@ -61,17 +61,17 @@ pub(crate) enum ApiServerKind {
 pub(crate) fn run(args: &Args) -> Outcome {
     let file = File::load(&args.config, Purpose::Registration)?;
     let parts = |part| args.only.contains(&part);
-    let is_part = parts(Part::Webhooks) || parts(Part::Rbac) || parts(Part::Members);
+    let is_part = parts(ManifestPart::Webhooks) || parts(ManifestPart::Rbac) || parts(ManifestPart::Members);
     let api_servers = api_servers::all(&file);
-    let on_karmada = api_servers.iter().any(ApiServer::is_karmada);
+    let on_karmada = api_servers.iter().any(GuardedServer::is_karmada);
     let api_server = chosen(api_servers, args)?;
     let mut objects = Vec::new();
-    if parts(Part::Rbac) || !is_part {
+    if parts(ManifestPart::Rbac) || !is_part {
         objects.extend(rbac::objects(&api_server, &file));
         note_requirements(&api_server, &file.namespace);
     }
     // Members of another fleet than Karmada's are separate clusters, which no object here reaches.
-    if parts(Part::Members) || (!is_part && api_server.is_karmada()) {
+    if parts(ManifestPart::Members) || (!is_part && api_server.is_karmada()) {
         objects.extend(rbac::in_members(&api_server, &file.namespace));
     }
     if api_server.has_members() && !api_server.is_karmada() {
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             "note: apply the output of --only members to each member cluster; its kubeconfig must use that account",
         );
     }
-    if parts(Part::Webhooks) || !is_part {
+    if parts(ManifestPart::Webhooks) || !is_part {
         let is_printed = file.server.manage_webhooks == Manage::None;
         let bundle = if is_printed { printed_bundle(&file)? } else { None };
         objects.extend(webhooks::objects(&api_server, &file, bundle));
@@ -96,8 +96,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
 }
 
 /// Returns the API server that the user chose.
-fn chosen<'f>(mut api_servers: Vec<ApiServer<'f>>, args: &Args) -> Result<ApiServer<'f>, Problem> {
-    let server = |server: &ApiServer<'_>| {
+fn chosen<'f>(mut api_servers: Vec<GuardedServer<'f>>, args: &Args) -> Result<GuardedServer<'f>, Problem> {
+    let server = |server: &GuardedServer<'_>| {
         let which = if server.is_karmada() { "Karmada" } else { "the cluster of Durward" };
         if server.guards.is_empty() {
             which.to_owned()
@@ -109,8 +109,8 @@ fn chosen<'f>(mut api_servers: Vec<ApiServer<'f>>, args: &Args) -> Result<ApiSer
     if let Some(target) = args.target {
         api_servers.retain(|api_server| api_server.is_karmada() == (target == ApiServerKind::Karmada));
     }
-    if args.only.contains(&Part::Members) {
-        api_servers.retain(ApiServer::has_members);
+    if args.only.contains(&ManifestPart::Members) {
+        api_servers.retain(GuardedServer::has_members);
     }
     let count = api_servers.len();
     match api_servers.pop() {
@@ -129,7 +129,7 @@ fn chosen<'f>(mut api_servers: Vec<ApiServer<'f>>, args: &Args) -> Result<ApiSer
 }
 
 /// Prints the user or the namespace that must exist before the objects are applied.
-fn note_requirements(api_server: &ApiServer<'_>, home: &str) {
+fn note_requirements(api_server: &GuardedServer<'_>, home: &str) {
     output::note(match &api_server.user {
         Some(user) => format!(
             "note: the kubeconfig of Durward for the Karmada API server must have a client certificate with CN={user} and no O"

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::metadata::metadata;
 use crate::file::{File, Guarded, NAME};
-use crate::registration::api_servers::ApiServer;
+use crate::registration::api_servers::GuardedServer;
 use crate::registration::permissions;
 
 /// The name of objects for member clusters. On Karmada they are templates in addition to the objects of the control plane.
@@ -16,7 +16,7 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 const RBAC_V1: &str = "rbac.authorization.k8s.io/v1";
 
 /// Returns the objects for an API server: service account, roles and bindings.
-pub(super) fn objects(api_server: &ApiServer<'_>, file: &File) -> Vec<Value> {
+pub(super) fn objects(api_server: &GuardedServer<'_>, file: &File) -> Vec<Value> {
     let home = file.namespace.as_str();
     let mut objects = Vec::new();
     if !api_server.is_karmada() {
@@ -44,7 +44,7 @@ pub(super) fn objects(api_server: &ApiServer<'_>, file: &File) -> Vec<Value> {
 }
 
 /// Returns the objects for member clusters. Karmada propagates them from the control plane, also to clusters that join later.
-pub(super) fn in_members(api_server: &ApiServer<'_>, home: &str) -> Vec<Value> {
+pub(super) fn in_members(api_server: &GuardedServer<'_>, home: &str) -> Vec<Value> {
     let guards = api_server.guards.iter().filter(|guard| has_fleet(guard));
     let rules = union(guards.flat_map(|guard| guard.configured.permissions().members));
     let granted = granted(MEMBER, None, &rules, &subject(api_server.user.as_deref(), home));

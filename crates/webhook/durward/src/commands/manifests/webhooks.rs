@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 
 use super::metadata::metadata;
 use crate::file::{File, Manage, NAME};
-use crate::registration::api_servers::ApiServer;
+use crate::registration::api_servers::GuardedServer;
 use crate::registration::entries::entries;
 use crate::registration::names::{LABEL, WEBHOOK_TYPES, kind};
 
 /// Returns the configurations and native policies that the guards need. `bundle` is the CA in PEM. If Durward writes the entries, they are
 /// empty, so that applying them again changes nothing. Durward then writes the policies too, but no bindings.
-pub(super) fn objects(api_server: &ApiServer<'_>, file: &File, bundle: Option<String>) -> Vec<Value> {
+pub(super) fn objects(api_server: &GuardedServer<'_>, file: &File, bundle: Option<String>) -> Vec<Value> {
     let bundle = bundle.map(|pem| ByteString(pem.into_bytes()));
     let manage = file.server.manage_webhooks;
     let mut objects = Vec::new();

@@ -40,7 +40,7 @@ pub(crate) struct Answered {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) message: Option<String>,
     /// The causes of Unknown.
-    pub(crate) causes: Vec<Cause>,
+    pub(crate) causes: Vec<ReportedCause>,
     /// Warnings, as kubectl prints them.
     pub(crate) warnings: Vec<String>,
     /// Audit annotations.
@@ -62,7 +62,7 @@ pub(crate) struct Answered {
 
 /// A cause of Unknown.
 #[derive(Debug, Serialize)]
-pub(crate) struct Cause {
+pub(crate) struct ReportedCause {
     /// The code, as in metrics.
     pub(crate) code: &'static str,
     /// The text for users.
@@ -132,8 +132,11 @@ impl Answered {
         answered.verdict = settled.verdict;
         answered.evaluation = evaluation;
         answered.response = Some(raw(String::from_utf8_lossy(response).into_owned())?);
-        answered.causes =
-            settled.causes.iter().map(|cause| Cause { code: cause.code, text: cause.text.clone() }).collect();
+        answered.causes = settled
+            .causes
+            .iter()
+            .map(|cause| ReportedCause { code: cause.code, text: cause.text.clone() })
+            .collect();
         answered.warnings = settled.warnings.fitted();
         answered.audit =
             settled.audit.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();

@@ -17,7 +17,7 @@ use crate::file::File;
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(8500);
 
 /// A built guard with its webhook entries.
-pub(crate) struct Asked {
+pub(crate) struct AskedGuard {
     /// The name of its section.
     pub(crate) section: &'static str,
     /// The guard.
@@ -27,14 +27,14 @@ pub(crate) struct Asked {
 }
 
 /// Builds the guards of a file, each with the entries that call it.
-pub(crate) fn guards(file: &File, clients: &Clients) -> Vec<Asked> {
+pub(crate) fn guards(file: &File, clients: &Clients) -> Vec<AskedGuard> {
     let mut all = Vec::new();
     for on in &file.guards {
         let entries = on.configured.webhooks();
         for guard in on.configured.build(clients) {
             let is_called = |entry: &&WebhookEntry| entry.guard.unwrap_or(on.kind.name()) == guard.name();
             let entries = entries.iter().filter(is_called).cloned().collect();
-            all.push(Asked { section: on.kind.name(), guard, entries });
+            all.push(AskedGuard { section: on.kind.name(), guard, entries });
         }
     }
     all
@@ -60,7 +60,7 @@ pub(crate) async fn rule<'a>(
 /// Returns the answers to a review: of the guards that the API server calls, or of the `named` one. If no guard is called,
 /// there is one answer that says so. Guards read through observed clients; selecting them uses the plain reader.
 pub(crate) async fn ask(
-    guards: &[Asked],
+    guards: &[AskedGuard],
     named: Option<&str>,
     source: &str,
     document: &str,

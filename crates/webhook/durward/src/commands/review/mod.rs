@@ -18,7 +18,7 @@ use console::output;
 use console::output::Format;
 use serde_json::value::RawValue;
 
-pub(crate) use ask::{Asked, TIMEOUT, guards, rule};
+pub(crate) use ask::{AskedGuard, TIMEOUT, guards, rule};
 pub(crate) use selection::{Selection, selection};
 
 use crate::clients::connect::offline;

@@ -10,14 +10,14 @@ use cluster::{Resource, cause};
 
 /// The selection of a List.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct List {
+pub(super) struct ListSelection {
     /// The namespace; empty for all.
     pub(super) namespace: String,
     pub(super) fields: String,
     pub(super) part: Part,
 }
 
-impl List {
+impl ListSelection {
     pub(super) fn of(query: &ListQuery<'_>) -> Self {
         Self {
             namespace: query.namespace.to_owned(),
@@ -40,14 +40,14 @@ impl List {
 /// All recorded answers.
 #[derive(Debug, Default)]
 pub(super) struct Log {
-    clusters: BTreeMap<Cluster, BTreeMap<Resource, Read>>,
+    clusters: BTreeMap<Cluster, BTreeMap<Resource, RecordedResource>>,
     /// Etcd members by namespace and name. If several pods have one name, the last one counts.
     pods: BTreeMap<(String, String), EtcdAnswers>,
 }
 
 /// The answers for one resource of one cluster.
 #[derive(Debug, Default)]
-struct Read {
+struct RecordedResource {
     objects: BTreeMap<(String, String), Object>,
     /// Names with a certain answer.
     names: BTreeSet<String>,
@@ -58,9 +58,9 @@ struct Read {
     /// Whether whole objects were requested.
     is_whole: bool,
     /// All requested Lists.
-    lists: BTreeSet<List>,
+    lists: BTreeSet<ListSelection>,
     /// Lists with unread pages.
-    open: BTreeSet<List>,
+    open: BTreeSet<ListSelection>,
     pending: usize,
     failure: Option<Cause>,
 }
@@ -98,7 +98,13 @@ impl Log {
     }
 
     /// Records objects of a List.
-    pub(super) fn listed(&mut self, of: &Cluster, resource: &Resource, list: &List, objects: Vec<Object>) {
+    pub(super) fn listed(
+        &mut self,
+        of: &Cluster,
+        resource: &Resource,
+        list: &ListSelection,
+        objects: Vec<Object>,
+    ) {
         let read = self.read(of, resource);
         read.lists.insert(list.clone());
         read.fields.clone_from(&list.fields);
@@ -109,12 +115,18 @@ impl Log {
     }
 
     /// Records that a List has more pages.
-    pub(super) fn begun(&mut self, of: &Cluster, resource: &Resource, list: &List) {
+    pub(super) fn begun(&mut self, of: &Cluster, resource: &Resource, list: &ListSelection) {
         self.read(of, resource).open.insert(list.clone());
     }
 
     /// Records the end of a List: its last page or a failure.
-    pub(super) fn ended(&mut self, of: &Cluster, resource: &Resource, list: &List, end: Result<(), Cause>) {
+    pub(super) fn ended(
+        &mut self,
+        of: &Cluster,
+        resource: &Resource,
+        list: &ListSelection,
+        end: Result<(), Cause>,
+    ) {
         let read = self.read(of, resource);
         read.open.remove(list);
         match end {
@@ -145,7 +157,7 @@ impl Log {
 
     /// Returns and clears resources of which guards requested different selections, for example all pods and unfinished pods. A
     /// snapshot has one List per resource, so they are read again in a form that answers all requests. Single objects stay.
-    pub(super) fn take_mixed(&mut self) -> Vec<(Cluster, Resource, List)> {
+    pub(super) fn take_mixed(&mut self) -> Vec<(Cluster, Resource, ListSelection)> {
         let mut again = Vec::new();
         for (of, resources) in &mut self.clusters {
             for (resource, read) in resources {
@@ -163,7 +175,7 @@ impl Log {
                 read.namespaces.clear();
                 let namespaces = if is_all { BTreeSet::from([String::new()]) } else { namespaces };
                 again.extend(namespaces.into_iter().map(|namespace| {
-                    let list = List { namespace, fields: String::new(), part: Part::Whole };
+                    let list = ListSelection { namespace, fields: String::new(), part: Part::Whole };
                     (of.clone(), resource.clone(), list)
                 }));
             }
@@ -172,8 +184,8 @@ impl Log {
     }
 
     /// Returns Lists with unread pages.
-    pub(super) fn open(&self) -> Vec<(Cluster, Resource, List)> {
-        let of_cluster = |(of, resources): (&Cluster, &BTreeMap<Resource, Read>)| {
+    pub(super) fn open(&self) -> Vec<(Cluster, Resource, ListSelection)> {
+        let of_cluster = |(of, resources): (&Cluster, &BTreeMap<Resource, RecordedResource>)| {
             let of = of.clone();
             let lists = resources.iter().flat_map(|(resource, read)| {
                 read.open.iter().map(|list| (resource.clone(), list.clone())).collect::<Vec<_>>()
@@ -196,14 +208,14 @@ impl Log {
         (world, extra_failures)
     }
 
-    fn read(&mut self, of: &Cluster, resource: &Resource) -> &mut Read {
+    fn read(&mut self, of: &Cluster, resource: &Resource) -> &mut RecordedResource {
         self.clusters.entry(of.clone()).or_default().entry(resource.clone()).or_default()
     }
 }
 
 fn content(
     of: &Cluster,
-    resources: BTreeMap<Resource, Read>,
+    resources: BTreeMap<Resource, RecordedResource>,
     extra_failures: &mut Vec<String>,
 ) -> ClusterContent {
     let mut content = ClusterContent::default();
@@ -223,7 +235,7 @@ fn content(
     content
 }
 
-impl Read {
+impl RecordedResource {
     /// Adds an object, unless the whole object is recorded already.
     fn put(&mut self, object: Object) {
         let key = (object.namespace.clone(), object.name.clone());

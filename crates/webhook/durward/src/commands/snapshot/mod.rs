@@ -120,7 +120,7 @@ async fn impacts(
     for (number, subject) in subjects.iter().enumerate() {
         let line = ProgressLine::stderr();
         line.show(&format!("{} of {}", number + 1, subjects.len()));
-        let progress = |at: guards::deletion::Progress<'_>| {
+        let progress = |at: guards::deletion::ReadProgress<'_>| {
             let which = format!("{} of {}", number + 1, subjects.len());
             line.show(&format!("{which}: {} of {} clusters have answered", at.done, at.of));
         };

@@ -11,7 +11,7 @@ use cluster::fleet::{
 use cluster::world::World;
 use cluster::{Clients, Context, PAGE_LIMIT, Pages, Resource, cause};
 
-use super::log::{List, Log};
+use super::log::{ListSelection, Log};
 use crate::clients::fleet::ANSWER_WITHIN;
 use crate::clients::observe::{Observer, observed};
 
@@ -37,7 +37,7 @@ impl Recorder {
 
     /// Lists all objects of a resource of the control plane.
     pub(super) async fn read_all(&self, resource: &Resource, part: Part) {
-        let list = List { namespace: String::new(), fields: String::new(), part };
+        let list = ListSelection { namespace: String::new(), fields: String::new(), part };
         self.read(&Cluster::Local, resource, &list).await;
     }
 
@@ -60,7 +60,7 @@ impl Recorder {
         (World { time: Some(self.time), ..world }, extra_failures)
     }
 
-    async fn read(&self, of: &Cluster, resource: &Resource, list: &List) {
+    async fn read(&self, of: &Cluster, resource: &Resource, list: &ListSelection) {
         let (query, reader) = (list.query(resource, PAGE_LIMIT, None), self.inner.reader.as_ref());
         let mut pages = Pages::with_page_timeout(reader, of, query, ANSWER_WITHIN);
         let mut objects = Vec::new();
@@ -93,7 +93,8 @@ impl Recorder {
             log.is_there(&member.cluster);
         }
         let Some(resource) = Resource::from_argument(resource) else { return };
-        let list = List { namespace: namespace.to_owned(), fields: String::new(), part: Part::Metadata };
+        let list =
+            ListSelection { namespace: namespace.to_owned(), fields: String::new(), part: Part::Metadata };
         let object = |member: &FleetMember| Object {
             namespace: namespace.to_owned(),
             name: member.cluster.name().to_owned(),
@@ -116,7 +117,7 @@ impl Observer for Recorder {
     }
 
     fn page(&self, of: &Cluster, query: ListQuery<'_>, answer: &PageResult) {
-        let list = List::of(&query);
+        let list = ListSelection::of(&query);
         let mut log = self.log();
         log.answered(of, query.resource);
         match answer {

@@ -8,7 +8,7 @@ use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 use serde_json::Value;
 
 use super::compare;
-use super::object::Object;
+use super::object::WebhookObject;
 use crate::file::Manage;
 use crate::registration::api::Configuration;
 
@@ -25,7 +25,7 @@ const NARROWING: [&str; 6] = [
 /// Policies that a message names.
 const MAX_NAMED: usize = 5;
 
-impl Object<'_> {
+impl WebhookObject<'_> {
     /// Returns the policies that the API server does not enforce with this configuration.
     pub(super) fn unenforced(&self, found: Option<&Configuration>) -> Vec<&str> {
         if self.webhook_type != WebhookType::Validating {

@@ -5,15 +5,15 @@ use config::Problem;
 use serde_json::Value;
 
 use super::compare::{self, ca_bundle, name};
-use super::object::{Object, State};
+use super::object::{ConfigurationState, WebhookObject};
 use super::trust::TrustedCa;
 use crate::file::{Manage, NAME};
 use crate::registration::api::Configuration;
 use crate::registration::names::{LABEL, kind};
 
-impl Object<'_> {
+impl WebhookObject<'_> {
     /// Reads the object and returns its state, without a write.
-    pub(crate) async fn inspect(&self) -> Result<State, Fault> {
+    pub(crate) async fn inspect(&self) -> Result<ConfigurationState, Fault> {
         let Some(found) = self.target.configuration(self.client, self.webhook_type).await? else {
             return Ok(self.absent());
         };
@@ -24,9 +24,9 @@ impl Object<'_> {
     }
 
     /// Returns the state of an object that does not exist.
-    pub(super) fn absent(&self) -> State {
+    pub(super) fn absent(&self) -> ConfigurationState {
         let is_needed = !self.entries.is_empty();
-        let mut state = State { is_known: true, is_needed, ..State::default() };
+        let mut state = ConfigurationState { is_known: true, is_needed, ..ConfigurationState::default() };
         if is_needed {
             state.problems.push(("not-registered", self.missing()));
         }
@@ -40,7 +40,7 @@ impl Object<'_> {
         found: &Configuration,
         trusted: Option<&TrustedCa>,
         problem: Option<(&'static str, Problem)>,
-    ) -> State {
+    ) -> ConfigurationState {
         let ours: Vec<&Value> = found.webhooks.iter().filter(|entry| self.is_ours(entry)).collect();
         let mut problems: Vec<_> = problem.into_iter().collect();
         if !found.is_labeled && self.needs.manage != Manage::None {
@@ -61,20 +61,20 @@ impl Object<'_> {
         if !foreign.is_empty() {
             problems.push(("foreign-entry", self.foreign_entry(&foreign)));
         }
-        let mut state = State {
+        let mut state = ConfigurationState {
             uid: Some(found.uid.clone()),
             is_known: true,
             is_needed: !self.entries.is_empty(),
             is_trusted: (has_signer && !ours.is_empty()).then_some(untrusting.is_empty()),
             foreign: foreign.len(),
             problems,
-            ..State::default()
+            ..ConfigurationState::default()
         };
         self.add_unenforced(&mut state, Some(found));
         state
     }
 
-    fn add_unenforced(&self, state: &mut State, found: Option<&Configuration>) {
+    fn add_unenforced(&self, state: &mut ConfigurationState, found: Option<&Configuration>) {
         let policies = self.unenforced(found);
         state.unenforced = policies.len();
         let problem = self.unenforced_problem(&policies, found.is_some());

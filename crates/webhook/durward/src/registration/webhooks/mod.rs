@@ -36,20 +36,20 @@ use tokio::sync::Notify;
 
 use super::api::ApiClient;
 use super::names::{WEBHOOK_TYPES, kind};
-use super::targets::{Needs, Target};
+use super::targets::{Needs, RegistrationTarget};
 use crate::clients::control_planes::ControlPlanes;
 use crate::file::{File, Manage, NAME};
 
 pub(crate) use native::NativePolicies;
-pub(crate) use object::{Object, code, problem_of};
+pub(crate) use object::{WebhookObject, code, problem_of};
 #[cfg(test)]
 pub(crate) use status::register_metrics;
 pub(crate) use trust::CaSource;
 
 use compare::{ca_bundle, is_ours};
-use native::Known;
+use native::KnownPolicies;
 use object::{Applied, Owner};
-use status::{Report, Status};
+use status::{PassReport, PassStatus};
 
 /// Interval of passes.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -72,16 +72,16 @@ struct Shared {
     ca: CaSource,
     wake: Notify,
     clients: Mutex<Vec<(Access, ApiClient)>>,
-    status: Status,
+    status: PassStatus,
 }
 
 /// The state of the task. It is lost when the task restarts.
 #[derive(Default)]
-struct Memory {
+struct PassMemory {
     /// The webhook configurations that can have entries of this process, with the last apply of each. By kind and API server.
     objects: HashMap<String, Option<Applied>>,
     /// By API server.
-    native: HashMap<String, Known>,
+    native: HashMap<String, KnownPolicies>,
 }
 
 impl WebhookManager {
@@ -101,7 +101,7 @@ impl WebhookManager {
             ca,
             wake: Notify::new(),
             clients: Mutex::default(),
-            status: Status::new(checks, metrics),
+            status: PassStatus::new(checks, metrics),
         }));
         if manager.0.is_active() {
             manager.0.status.expect();
@@ -140,7 +140,7 @@ impl Shared {
     }
 
     async fn run(&self) {
-        let mut memory = Memory::default();
+        let mut memory = PassMemory::default();
         loop {
             let pause = if self.is_active() {
                 self.pass(&mut memory).await
@@ -170,9 +170,9 @@ impl Shared {
     }
 
     /// Makes a pass over all objects, and returns the time until the next one.
-    async fn pass(&self, memory: &mut Memory) -> Duration {
+    async fn pass(&self, memory: &mut PassMemory) -> Duration {
         let needs = self.needs();
-        let mut report = Report::default();
+        let mut report = PassReport::default();
         let is_writer = self.status.is_ready();
         for target in &needs.targets {
             match self.client(&target.access).await {
@@ -193,11 +193,11 @@ impl Shared {
 
     async fn pass_target(
         &self,
-        memory: &mut Memory,
-        (needs, target): (&Needs, &Target),
+        memory: &mut PassMemory,
+        (needs, target): (&Needs, &RegistrationTarget),
         client: &ApiClient,
         is_writer: bool,
-        report: &mut Report,
+        report: &mut PassReport,
     ) {
         let is_all = needs.manage == Manage::All;
         let owner = if is_all && is_writer {
@@ -215,7 +215,7 @@ impl Shared {
                 None => None,
             };
             let ca = &self.ca;
-            let object = Object { needs, target, webhook_type, entries, client, ca };
+            let object = WebhookObject { needs, target, webhook_type, entries, client, ca };
             let state = object.pass(is_writer.then_some(&owner), &mut last).await;
             self.status.add(report, (target.label(), webhook_type), &state, is_self_managed);
             let is_removed = entries.is_empty() && is_writer && state.problems.is_empty();
@@ -231,7 +231,13 @@ impl Shared {
         }
     }
 
-    async fn owner(&self, client: &ApiClient, target: &Target, needs: &Needs, report: &mut Report) -> Owner {
+    async fn owner(
+        &self,
+        client: &ApiClient,
+        target: &RegistrationTarget,
+        needs: &Needs,
+        report: &mut PassReport,
+    ) -> Owner {
         let found = match self.client(&self.home).await {
             Ok(home) => Owner::find(&home, client, &needs.namespace).await,
             Err(problem) => {

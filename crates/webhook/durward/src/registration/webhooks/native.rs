@@ -15,17 +15,17 @@ use super::object::{Applied, code, problem_of};
 use crate::file::{Manage, NAME};
 use crate::registration::api::ApiClient;
 use crate::registration::names::{BINDING, POLICY, kind};
-use crate::registration::targets::{Needs, Target};
+use crate::registration::targets::{Needs, RegistrationTarget};
 use cluster::ApiError;
 use cluster::live::Fault;
 
 /// The policies that this process has applied or can find, by purpose, with the last apply of each.
-pub(super) type Known = BTreeMap<&'static str, Option<Applied>>;
+pub(super) type KnownPolicies = BTreeMap<&'static str, Option<Applied>>;
 
 /// The native policies of an API server.
 pub(crate) struct NativePolicies<'a> {
     pub(crate) needs: &'a Needs,
-    pub(crate) target: &'a Target,
+    pub(crate) target: &'a RegistrationTarget,
     pub(crate) client: &'a ApiClient,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct NativeState {
 
 impl NativePolicies<'_> {
     /// Applies and deletes policies. `owner` is the uid of the webhook configuration.
-    pub(super) async fn pass(&self, owner: &str, is_writer: bool, known: &mut Known) -> NativeState {
+    pub(super) async fn pass(&self, owner: &str, is_writer: bool, known: &mut KnownPolicies) -> NativeState {
         let mut state = NativeState::default();
         for purpose in &self.target.purposes {
             known.entry(purpose).or_default();
@@ -49,10 +49,10 @@ impl NativePolicies<'_> {
             let done = match needed {
                 Some(policy) if is_writer => self.apply(policy, owner, last).await,
                 Some(policy) => self.read(policy).await,
-                None if is_writer => self.remove(purpose).await.map_err(Failure::Request),
+                None if is_writer => self.remove(purpose).await.map_err(PolicyFailure::Request),
                 // Without the permission, Durward can't look for a policy that it doesn't need.
                 None => match self.has_no_leftover(purpose).await {
-                    Err(Failure::Request(Fault { kind: ApiError::Forbidden, .. })) => Ok(()),
+                    Err(PolicyFailure::Request(Fault { kind: ApiError::Forbidden, .. })) => Ok(()),
                     done => done,
                 },
             };
@@ -60,7 +60,7 @@ impl NativePolicies<'_> {
                 (Ok(()), Some(policy)) => self.binding(policy).await.err(),
                 (Ok(()), None) => None,
                 // The permission went with the guard.
-                (Err(Failure::Request(Fault { kind: ApiError::Forbidden, .. })), None)
+                (Err(PolicyFailure::Request(Fault { kind: ApiError::Forbidden, .. })), None)
                     if !self.target.purposes.contains(purpose) =>
                 {
                     gone.push(*purpose);
@@ -69,12 +69,12 @@ impl NativePolicies<'_> {
                 (Err(failure), _) => Some(failure),
             };
             match failed {
-                Some(Failure::Request(fault)) => {
+                Some(PolicyFailure::Request(fault)) => {
                     state.failures.push(fault.kind);
                     let problem = problem_of(&fault, self.target, &self.needs.manifests);
                     state.problems.push((code(&fault), problem));
                 }
-                Some(Failure::State(code, problem)) => state.problems.push((code, problem)),
+                Some(PolicyFailure::State(code, problem)) => state.problems.push((code, problem)),
                 None => {}
             }
         }
@@ -86,7 +86,7 @@ impl NativePolicies<'_> {
     /// them.
     pub(crate) async fn inspect(&self) -> Vec<(&'static str, Problem)> {
         // Also those of guards that are off.
-        let mut known: Known = PURPOSES.into_iter().map(|purpose| (purpose, None)).collect();
+        let mut known: KnownPolicies = PURPOSES.into_iter().map(|purpose| (purpose, None)).collect();
         let mut problems = self.pass("", false, &mut known).await.problems;
         problems.retain(|(code, _)| self.needs.manage == Manage::All || *code != "permission");
         problems
@@ -97,7 +97,7 @@ impl NativePolicies<'_> {
         policy: &NativePolicy,
         owner: &str,
         last: &mut Option<Applied>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), PolicyFailure> {
         let name = policy.name();
         let found = self.client.object(POLICY, &name).await?;
         if found.as_ref().is_some_and(|found| !is_managed(found)) {
@@ -116,7 +116,7 @@ impl NativePolicies<'_> {
         Ok(())
     }
 
-    async fn read(&self, policy: &NativePolicy) -> Result<(), Failure> {
+    async fn read(&self, policy: &NativePolicy) -> Result<(), PolicyFailure> {
         let name = policy.name();
         match self.client.object(POLICY, &name).await? {
             Some(found) if !is_managed(&found) => Err(self.foreign(&name)),
@@ -132,12 +132,12 @@ impl NativePolicies<'_> {
                     } else {
                         format!("apply it: {}", self.target.apply("webhooks", &self.needs.manifests))
                     });
-                Err(Failure::State("policy-missing", problem))
+                Err(PolicyFailure::State("policy-missing", problem))
             }
         }
     }
 
-    async fn binding(&self, policy: &NativePolicy) -> Result<(), Failure> {
+    async fn binding(&self, policy: &NativePolicy) -> Result<(), PolicyFailure> {
         let name = policy.name();
         if let Some(found) = self.client.object(BINDING, &name).await? {
             if differences(&found.data["spec"], &policy.binding()["spec"]).is_empty() {
@@ -151,7 +151,7 @@ impl NativePolicies<'_> {
                 "if nobody deleted it on purpose: {}",
                 self.target.apply("webhooks", &self.needs.manifests)
             ));
-        Err(Failure::State("binding-missing", problem))
+        Err(PolicyFailure::State("binding-missing", problem))
     }
 
     async fn remove(&self, purpose: &str) -> Result<(), Fault> {
@@ -165,7 +165,7 @@ impl NativePolicies<'_> {
     }
 
     /// Reports a policy that the configuration does not need and that has a binding, so that it denies.
-    async fn has_no_leftover(&self, purpose: &str) -> Result<(), Failure> {
+    async fn has_no_leftover(&self, purpose: &str) -> Result<(), PolicyFailure> {
         let name = NativePolicy::name_of(purpose);
         let is_managed = self.client.object(POLICY, &name).await?.is_some_and(|found| is_managed(&found));
         if !is_managed || self.client.object(BINDING, &name).await?.is_none() {
@@ -174,16 +174,16 @@ impl NativePolicies<'_> {
         let problem = Problem::new(format!("{POLICY} {name} is there, but no guard needs it"))
             .why("the API server still enforces its rule")
             .next(format!("{} delete {BINDING},{POLICY} {name}", self.target.kubectl()));
-        Err(Failure::State("policy-leftover", problem))
+        Err(PolicyFailure::State("policy-leftover", problem))
     }
 
-    fn differs(&self, kind: &str, name: &str, why: &str) -> Failure {
+    fn differs(&self, kind: &str, name: &str, why: &str) -> PolicyFailure {
         let problem = Problem::new(format!("{kind} {name} differs from the configuration"));
         let next = format!("apply it: {}", self.target.apply("webhooks", &self.needs.manifests));
-        Failure::State("policy-differs", problem.why(why).next(next))
+        PolicyFailure::State("policy-differs", problem.why(why).next(next))
     }
 
-    fn foreign(&self, name: &str) -> Failure {
+    fn foreign(&self, name: &str) -> PolicyFailure {
         let (key, value) = MANAGED_BY;
         let problem = Problem::new(format!("{POLICY} {name} lacks the label {key}={value}"))
             .why("Durward doesn't write it")
@@ -192,18 +192,18 @@ impl NativePolicies<'_> {
                 self.target.kubectl(),
                 POLICY.to_lowercase()
             ));
-        Failure::State("policy-missing", problem)
+        PolicyFailure::State("policy-missing", problem)
     }
 }
 
 /// The failure of one policy.
-enum Failure {
+enum PolicyFailure {
     Request(Fault),
     /// The code and the problem.
     State(&'static str, Problem),
 }
 
-impl From<Fault> for Failure {
+impl From<Fault> for PolicyFailure {
     fn from(fault: Fault) -> Self {
         Self::Request(fault)
     }

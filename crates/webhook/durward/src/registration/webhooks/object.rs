@@ -13,7 +13,7 @@ use super::trust::{CaSource, TrustedCa};
 use crate::file::{Manage, NAME};
 use crate::registration::api::{ApiClient, Configuration};
 use crate::registration::names::kind;
-use crate::registration::targets::{Needs, Target};
+use crate::registration::targets::{Needs, RegistrationTarget};
 use cluster::ApiError;
 use cluster::live::Fault;
 
@@ -49,9 +49,9 @@ impl Owner {
 }
 
 /// One webhook configuration.
-pub(crate) struct Object<'a> {
+pub(crate) struct WebhookObject<'a> {
     pub(crate) needs: &'a Needs,
-    pub(crate) target: &'a Target,
+    pub(crate) target: &'a RegistrationTarget,
     pub(crate) webhook_type: WebhookType,
     pub(crate) entries: &'a [Value],
     pub(crate) client: &'a ApiClient,
@@ -68,7 +68,7 @@ pub(super) struct Applied {
 
 /// The state of a webhook configuration.
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct ConfigurationState {
     /// The uid of the object, if it exists.
     pub(super) uid: Option<String>,
     /// Whether the object could be read.
@@ -89,9 +89,9 @@ pub(crate) struct State {
     pub(super) writes: u64,
 }
 
-impl Object<'_> {
+impl WebhookObject<'_> {
     /// Makes a pass. Without an owner it only reads.
-    pub(super) async fn pass(&self, owner: Option<&Owner>, last: &mut Option<Applied>) -> State {
+    pub(super) async fn pass(&self, owner: Option<&Owner>, last: &mut Option<Applied>) -> ConfigurationState {
         let (mut failures, mut writes) = (Vec::new(), 0);
         let mut tries = TRIES;
         let mut state = loop {
@@ -100,7 +100,10 @@ impl Object<'_> {
                 Ok(None) => break self.absent(),
                 Err(fault) => {
                     failures.push(fault.kind);
-                    break State { problems: vec![self.problem(&fault)], ..State::default() };
+                    break ConfigurationState {
+                        problems: vec![self.problem(&fault)],
+                        ..ConfigurationState::default()
+                    };
                 }
             };
             let (trusted, ca_problem) = match self.ca.read().await {
@@ -272,7 +275,7 @@ pub(crate) fn code(fault: &Fault) -> &'static str {
 }
 
 /// Returns the problem of a request to an API server.
-pub(crate) fn problem_of(fault: &Fault, target: &Target, manifests: &str) -> Problem {
+pub(crate) fn problem_of(fault: &Fault, target: &RegistrationTarget, manifests: &str) -> Problem {
     let problem = Problem::new(fault.text.clone());
     match fault.kind {
         ApiError::Forbidden => problem.next(format!("apply the permissions: {}", target.apply("rbac", manifests))),

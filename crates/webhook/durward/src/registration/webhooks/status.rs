@@ -16,7 +16,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use server::{Checks, Metrics};
 
 use super::native::NativeState;
-use super::object::State;
+use super::object::ConfigurationState;
 use cluster::ApiError;
 
 /// The name of the check.
@@ -43,7 +43,7 @@ struct ReasonLabel {
 
 /// The metrics.
 #[derive(Debug, Clone, Default)]
-struct Numbers {
+struct WebhookMetrics {
     registered: Family<ObjectLabels, Gauge>,
     trusted: Family<ObjectLabels, Gauge>,
     narrowed: Family<ObjectLabels, Gauge>,
@@ -56,7 +56,7 @@ struct Numbers {
 
 const OBJECT_LABELS: &[(&str, &str)] = &[("target", "cluster, karmada"), ("kind", "validating, mutating")];
 
-impl Numbers {
+impl WebhookMetrics {
     fn register(&self, metrics: &Metrics) {
         let help = "1 if the webhook configuration has every entry and rule that this replica needs";
         metrics.register("webhooks_registered", OBJECT_LABELS, help, self.registered.clone());
@@ -95,13 +95,13 @@ impl Numbers {
 /// Registers the metrics, for the reference page.
 #[cfg(test)]
 pub(crate) fn register_metrics(metrics: &Metrics) {
-    Numbers::default().register(metrics);
+    WebhookMetrics::default().register(metrics);
 }
 
 /// The check, the metrics and the log.
-pub(super) struct Status {
+pub(super) struct PassStatus {
     checks: Checks,
-    numbers: Numbers,
+    numbers: WebhookMetrics,
     memory: Mutex<Memory>,
 }
 
@@ -114,7 +114,7 @@ struct Memory {
 
 /// Collects the results of a pass over all objects.
 #[derive(Default)]
-pub(super) struct Report {
+pub(super) struct PassReport {
     /// The problems, as lines.
     problems: Vec<String>,
     /// Whether a server that was never ready is not ready.
@@ -123,10 +123,10 @@ pub(super) struct Report {
     pub(super) is_waiting: bool,
 }
 
-impl Status {
+impl PassStatus {
     /// Registers the metrics. The check is added when webhooks are first managed.
     pub(super) fn new(checks: Checks, metrics: &Metrics) -> Self {
-        let numbers = Numbers::default();
+        let numbers = WebhookMetrics::default();
         numbers.register(metrics);
         Self { checks, numbers, memory: Mutex::default() }
     }
@@ -159,9 +159,9 @@ impl Status {
     /// Adds the state of a webhook configuration. A self-managed CA that can't be read keeps a new server unready.
     pub(super) fn add(
         &self,
-        report: &mut Report,
+        report: &mut PassReport,
         (target, webhook_type): (&'static str, WebhookType),
-        state: &State,
+        state: &ConfigurationState,
         is_self_managed: bool,
     ) {
         let is_validating = webhook_type == WebhookType::Validating;
@@ -192,7 +192,7 @@ impl Status {
     }
 
     /// Adds the state of the native policies of an API server.
-    pub(super) fn add_native(&self, report: &mut Report, target: &'static str, state: &NativeState) {
+    pub(super) fn add_native(&self, report: &mut PassReport, target: &'static str, state: &NativeState) {
         for kind in &state.failures {
             self.count_failure(*kind);
         }
@@ -202,8 +202,8 @@ impl Status {
     }
 
     /// Publishes a pass.
-    pub(super) fn publish(&self, report: Report) {
-        let Report { problems, blocks, .. } = report;
+    pub(super) fn publish(&self, report: PassReport) {
+        let PassReport { problems, blocks, .. } = report;
         let mut memory = lock(&self.memory);
         for problem in problems.iter().filter(|problem| !memory.logged.contains(problem)) {
             tracing::warn!("{problem}");
@@ -241,7 +241,7 @@ fn set(gauges: &Family<ObjectLabels, Gauge>, labels: &ObjectLabels, value: Optio
     }
 }
 
-impl Report {
+impl PassReport {
     /// Adds the problems of an object, with their codes.
     pub(super) fn add(&mut self, problems: &[(&'static str, Problem)], blocks: bool) {
         self.problems.extend(problems.iter().map(|(_, problem)| one_line(problem)));

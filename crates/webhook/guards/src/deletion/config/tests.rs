@@ -6,7 +6,7 @@ use super::*;
 #[test]
 fn an_empty_section_reads_this_cluster_and_protects_all_objects() {
     let config = config("{}");
-    assert_eq!((&config.fleet, config.scope), (&Fleet::None, Scope::All));
+    assert_eq!((&config.fleet, config.scope), (&Fleet::None, GuardScope::All));
     assert_eq!((config.show_object_names, config.overrides), (true, Overrides::Annotation));
     assert!(config.api_groups.0.is_empty() && config.access.is_none());
     let listed: Vec<_> = config.queries.iter().map(|query| query.resource.to_string()).collect();

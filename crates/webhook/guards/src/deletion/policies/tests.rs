@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::fixture::config;
 use crate::native_policy::NativePolicy;
-use crate::native_policy::evaluate::Asked;
+use crate::native_policy::evaluate::AskedRequest;
 
 fn policies(yaml: &str) -> Vec<NativePolicy> {
     super::policies(&config(yaml))
@@ -14,9 +14,9 @@ fn purposes(yaml: &str) -> Vec<&'static str> {
     policies(yaml).iter().map(|policy| policy.purpose).collect()
 }
 
-fn change(kind: &'static str, name: &str, before: &Value, after: Value) -> Asked {
+fn change(kind: &'static str, name: &str, before: &Value, after: Value) -> AskedRequest {
     let object = json!({"metadata": {"name": name, "labels": before}});
-    Asked::update(kind, &object, |object| object["metadata"]["labels"] = after)
+    AskedRequest::update(kind, &object, |object| object["metadata"]["labels"] = after)
 }
 
 const KINDS: [(&str, &[&str]); 2] =

@@ -352,7 +352,7 @@ async fn an_impact_reports_each_cluster_and_its_progress() {
     );
     let survey = Survey::new(config(KARMADA));
     let reports = Mutex::new(Vec::new());
-    let progress = |progress: Progress<'_>| {
+    let progress = |progress: ReadProgress<'_>| {
         reports.lock().unwrap().push(format!("{} {}/{}", progress.cluster, progress.done, progress.of));
     };
     let deadline = (tokio::time::Instant::now() + Duration::from_secs(10)).into_std();

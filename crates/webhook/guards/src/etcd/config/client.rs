@@ -117,7 +117,7 @@ pub(super) fn read(section: &mut Section<'_>) -> (u16, ClientConfig) {
 }
 
 /// Validates a server name with placeholders.
-fn server_name(text: &str) -> Result<(), names::Fault> {
+fn server_name(text: &str) -> Result<(), names::NameFault> {
     let filled = text.replace(NAMESPACE, "n").replace(NAME, "n");
     if filled.contains(['{', '}']) {
         return Err("has a placeholder other than {namespace} and {name}");

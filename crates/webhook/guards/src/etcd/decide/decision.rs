@@ -3,7 +3,7 @@
 use admission::Cause;
 use k8s_openapi::jiff::Timestamp;
 
-use super::super::table::{MembershipChange, Note, Problem};
+use super::super::table::{MemberProblem, MembershipChange, Note};
 
 /// The result of a decision about a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub(in super::super) struct Decision {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in super::super) enum Conclusion {
     Allow(Allowed),
-    Deny(Reason),
+    Deny(DenyReason),
     Unknown(Vec<UnknownCause>),
 }
 
@@ -29,7 +29,7 @@ impl Decision {
         Self::new(Conclusion::Allow(why))
     }
 
-    pub(in super::super) fn deny(reason: Reason) -> Self {
+    pub(in super::super) fn deny(reason: DenyReason) -> Self {
         Self::new(Conclusion::Deny(reason))
     }
 
@@ -101,7 +101,7 @@ pub(in super::super) enum Allowed {
 
 /// Why a deletion is denied.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in super::super) enum Reason {
+pub(in super::super) enum DenyReason {
     /// So many healthy members would be left of so many voters.
     Quorum {
         left: usize,
@@ -199,7 +199,7 @@ pub(in super::super) enum Warning {
     },
     /// A problem of the etcd cluster.
     Note(Note),
-    Unhealthy(Problem),
+    Unhealthy(MemberProblem),
     /// The override annotations of the namespace have these mistakes.
     NamespaceOverride(String),
 }
@@ -210,7 +210,7 @@ pub(in super::super) enum UnknownCause {
     /// Data could not be read, or a member did not answer.
     Unread(Cause),
     /// The pod's owner could not be read. The quorum alone denies the deletion.
-    UnreadOwner { why: Cause, denied: Reason },
+    UnreadOwner { why: Cause, denied: DenyReason },
     /// The expected number of members could not be read.
     UnreadSize(Cause),
     /// The deletion could not be reserved.

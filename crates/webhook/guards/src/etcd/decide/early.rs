@@ -8,7 +8,7 @@ use super::super::overrides::Override;
 use super::super::owners::OwnerState;
 use super::super::pod::Pod;
 use super::super::removal::Removal;
-use super::{Allowed, Conclusion, Decision, Reason, UnknownCause, Warning};
+use super::{Allowed, Conclusion, Decision, DenyReason, UnknownCause, Warning};
 
 /// Decides by the request.
 pub(in super::super) fn exempt(
@@ -37,7 +37,7 @@ pub(in super::super) fn from_pod(removal: &Removal, pod: &Pod, by: &Override) ->
 /// Decides about a pod that the API server does not have, or has with another uid.
 pub(in super::super) fn missing(removal: &Removal) -> Decision {
     match &removal.pod {
-        None => Decision::deny(Reason::NoPod),
+        None => Decision::deny(DenyReason::NoPod),
         Some(reviewed) if reviewed.is_deleting => Decision::allow(Allowed::AlreadyDeleted),
         Some(_) => Decision::unknown(UnknownCause::OtherApiServer),
     }

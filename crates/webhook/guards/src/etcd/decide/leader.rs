@@ -4,7 +4,8 @@ use super::super::config::LeaderPolicy;
 use super::super::input::{Effect, Input};
 use super::super::table::Row;
 use super::{
-    Decision, Reason, Step, UnknownCause, Warning, add_cluster_warnings, allow_reserved, without_reservation,
+    Decision, DenyReason, Step, UnknownCause, Warning, add_cluster_warnings, allow_reserved,
+    without_reservation,
 };
 
 /// Decides about the leader. `decision` is the allow if it did not lead.
@@ -18,14 +19,14 @@ pub(super) fn decide_leader(input: Input<'_>, me: &Row, decision: Decision) -> S
         return allow(Warning::Election);
     }
     if input.denies_leader() {
-        return Ok(Decision::deny(Reason::LeaderForbidden));
+        return Ok(Decision::deny(DenyReason::LeaderForbidden));
     }
     if progress.cannot_move_leader {
         let seconds = input.grace();
         if input.removal.by_controller && seconds > 0 {
             return allow(Warning::TransferOnStop { seconds });
         }
-        return Ok(Decision::deny(Reason::NoTransfer));
+        return Ok(Decision::deny(DenyReason::NoTransfer));
     }
     // The members still report that it leads.
     if let Some(to) = progress.moved_to.as_ref().filter(|_| progress.is_dry_run) {
@@ -33,7 +34,7 @@ pub(super) fn decide_leader(input: Input<'_>, me: &Row, decision: Decision) -> S
     }
     let next = input.table.successor(me, &progress.unable_to_lead);
     let Some((next, to)) = next.and_then(|next| Some((next, next.id?))) else {
-        return Ok(Decision::deny(Reason::NoSuccessor));
+        return Ok(Decision::deny(DenyReason::NoSuccessor));
     };
     if let Some(why) = input.reservation_error() {
         return Ok(Decision::unknown(UnknownCause::NotReserved(why.clone())));

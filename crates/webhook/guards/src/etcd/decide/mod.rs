@@ -20,7 +20,7 @@ use super::input::{Effect, Input};
 use super::reservations::ReservationStatus;
 use super::table::{MemberState, Row};
 
-pub(super) use decision::{Allowed, Concern, Conclusion, Decision, Reason, UnknownCause, Warning};
+pub(super) use decision::{Allowed, Concern, Conclusion, Decision, DenyReason, UnknownCause, Warning};
 pub(super) use early::{exempt, from_kube_state, from_pod, missing, overridden, unread, with_state};
 use no_response::decide_no_response;
 use voter::decide_voter;
@@ -73,8 +73,8 @@ fn without_reservation(input: Input<'_>) -> Result<Option<Decision>, Effect> {
     match ReservationStatus::of(input.reservation(), input.facts, input.table, &input.pod.uid) {
         ReservationStatus::Fresh => Ok(None),
         ReservationStatus::Free | ReservationStatus::Renewable => Err(Effect::Reserve),
-        ReservationStatus::Exhausted(since) => Ok(Some(Decision::deny(Reason::Backoff { since }))),
-        ReservationStatus::Other(pod) => Ok(Some(Decision::deny(Reason::Reserved { pod }))),
+        ReservationStatus::Exhausted(since) => Ok(Some(Decision::deny(DenyReason::Backoff { since }))),
+        ReservationStatus::Other(pod) => Ok(Some(Decision::deny(DenyReason::Reserved { pod }))),
     }
 }
 

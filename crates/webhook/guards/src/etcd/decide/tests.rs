@@ -30,7 +30,7 @@ use cluster::writer::Reservation;
 
 /// The problem of one member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Problem {
+enum MemberProblem {
     None,
     /// It does not answer, for this cause.
     NoResponse(&'static str),
@@ -59,27 +59,27 @@ enum Problem {
     Learner,
 }
 
-const PROBLEMS: [Problem; 13] = [
-    Problem::Leaderless,
-    Problem::OldTerm,
-    Problem::Claims,
-    Problem::ReadFails,
-    Problem::Behind,
-    Problem::Corrupt,
-    Problem::Deleting,
-    Problem::WithoutNode,
-    Problem::WithoutOwner,
-    Problem::OtherCluster,
-    Problem::Twice,
-    Problem::Unlisted,
-    Problem::Learner,
+const PROBLEMS: [MemberProblem; 13] = [
+    MemberProblem::Leaderless,
+    MemberProblem::OldTerm,
+    MemberProblem::Claims,
+    MemberProblem::ReadFails,
+    MemberProblem::Behind,
+    MemberProblem::Corrupt,
+    MemberProblem::Deleting,
+    MemberProblem::WithoutNode,
+    MemberProblem::WithoutOwner,
+    MemberProblem::OtherCluster,
+    MemberProblem::Twice,
+    MemberProblem::Unlisted,
+    MemberProblem::Learner,
 ];
 
-fn any_problem() -> impl Strategy<Value = Problem> {
+fn any_problem() -> impl Strategy<Value = MemberProblem> {
     prop_oneof![
-        14 => Just(Problem::None),
-        2 => proptest::sample::select(&cause::ALL[..]).prop_map(Problem::NoResponse),
-        1 => Just(Problem::NoResponse(cause::TIMEOUT)),
+        14 => Just(MemberProblem::None),
+        2 => proptest::sample::select(&cause::ALL[..]).prop_map(MemberProblem::NoResponse),
+        1 => Just(MemberProblem::NoResponse(cause::TIMEOUT)),
         2 => proptest::sample::select(&PROBLEMS[..]),
     ]
 }
@@ -88,7 +88,7 @@ fn any_problem() -> impl Strategy<Value = Problem> {
 #[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Clone)]
 struct Any {
-    members: Vec<Problem>,
+    members: Vec<MemberProblem>,
     target: usize,
     /// The index of the leader.
     leader: Option<usize>,
@@ -182,8 +182,8 @@ impl Any {
         self.leader.map(Self::id)
     }
 
-    fn is_listed(problem: Problem) -> bool {
-        !matches!(problem, Problem::OtherCluster | Problem::Unlisted)
+    fn is_listed(problem: MemberProblem) -> bool {
+        !matches!(problem, MemberProblem::OtherCluster | MemberProblem::Unlisted)
     }
 
     fn list(&self) -> MemberList {
@@ -194,7 +194,7 @@ impl Any {
             is_learner,
         };
         let own = self.members.iter().enumerate().filter(|(_, problem)| Self::is_listed(**problem));
-        let own = own.map(|(at, problem)| member(Self::id(at), *problem == Problem::Learner));
+        let own = own.map(|(at, problem)| member(Self::id(at), *problem == MemberProblem::Learner));
         let without_pod = (0..self.without_pod).map(|at| member(90 + at, false));
         MemberList { cluster: CLUSTER, members: own.chain(without_pod).collect() }
     }
@@ -204,55 +204,56 @@ impl Any {
         self.list().members.iter().filter(|member| !member.is_learner).count()
     }
 
-    fn view(&self, at: usize, problem: Problem) -> Result<Box<Answers>, Cause> {
-        if let Problem::NoResponse(code) = problem {
+    fn view(&self, at: usize, problem: MemberProblem) -> Result<Box<Answers>, Cause> {
+        if let MemberProblem::NoResponse(code) = problem {
             return Err(Cause::new(code, code));
         }
         let id = Self::id(at);
-        let cluster = if problem == Problem::OtherCluster { 5 } else { CLUSTER };
+        let cluster = if problem == MemberProblem::OtherCluster { 5 } else { CLUSTER };
         let status = Status {
             cluster,
             member: id,
             leader: match problem {
-                Problem::Leaderless => None,
-                Problem::OldTerm | Problem::Claims => Some(id),
+                MemberProblem::Leaderless => None,
+                MemberProblem::OldTerm | MemberProblem::Claims => Some(id),
                 _ => self.leader(),
             },
-            term: if problem == Problem::OldTerm { 3 } else { 4 },
+            term: if problem == MemberProblem::OldTerm { 3 } else { 4 },
             index: 50_000,
-            applied: Some(if problem == Problem::Behind { 1 } else { 50_000 }),
-            is_learner: problem == Problem::Learner,
+            applied: Some(if problem == MemberProblem::Behind { 1 } else { 50_000 }),
+            is_learner: problem == MemberProblem::Learner,
             version: "3.5.16".to_owned(),
             ..Status::default()
         };
         let list = MemberList { cluster, ..self.list() };
-        let corrupt = self.members.iter().enumerate().filter(|(_, problem)| **problem == Problem::Corrupt);
+        let corrupt =
+            self.members.iter().enumerate().filter(|(_, problem)| **problem == MemberProblem::Corrupt);
         let alarms = corrupt.map(|(at, _)| Alarm { member: Self::id(at), kind: AlarmKind::Corrupt });
-        let reads = problem != Problem::ReadFails && self.leader.is_some();
+        let reads = problem != MemberProblem::ReadFails && self.leader.is_some();
         Ok(Box::new(Answers {
             status,
             read: if reads { Ok(Read::Served) } else { fails() },
-            members: if problem == Problem::Learner { fails() } else { Ok(list.clone()) },
-            by_quorum: if reads && self.confirms_list && problem != Problem::Learner {
+            members: if problem == MemberProblem::Learner { fails() } else { Ok(list.clone()) },
+            by_quorum: if reads && self.confirms_list && problem != MemberProblem::Learner {
                 Ok(list)
             } else {
                 fails()
             },
-            alarms: if problem == Problem::Learner { fails() } else { Ok(alarms.collect()) },
+            alarms: if problem == MemberProblem::Learner { fails() } else { Ok(alarms.collect()) },
         }))
     }
 
     fn facts(&self) -> Facts {
-        let pods = |at: usize, uid: String, problem: Problem| PodFacts {
-            pod: Pod { is_deleting: problem == Problem::Deleting && at != self.target, ..pod(&uid) },
+        let pods = |at: usize, uid: String, problem: MemberProblem| PodFacts {
+            pod: Pod { is_deleting: problem == MemberProblem::Deleting && at != self.target, ..pod(&uid) },
             view: self.view(at, problem),
-            node: (problem == Problem::WithoutNode && at != self.target).then_some(NodeState::Deleted),
-            is_without_owner: problem == Problem::WithoutOwner && at != self.target,
+            node: (problem == MemberProblem::WithoutNode && at != self.target).then_some(NodeState::Deleted),
+            is_without_owner: problem == MemberProblem::WithoutOwner && at != self.target,
             is_updated: false,
         };
         let own =
             self.members.iter().enumerate().map(|(at, problem)| pods(at, format!("uid-{at}"), *problem));
-        let twice = self.members.iter().enumerate().filter(|(_, problem)| **problem == Problem::Twice);
+        let twice = self.members.iter().enumerate().filter(|(_, problem)| **problem == MemberProblem::Twice);
         let twice = twice.map(|(at, problem)| pods(at, format!("twin-of-{at}"), *problem));
         Facts {
             now: now(),
@@ -278,10 +279,10 @@ impl Any {
 
     /// Whether the target answers for another etcd cluster than most pods.
     fn is_elsewhere(&self) -> bool {
-        let is_other = |problem: &Problem| *problem == Problem::OtherCluster;
-        let answers = |problem: &&Problem| !matches!(problem, Problem::NoResponse(_));
+        let is_other = |problem: &MemberProblem| *problem == MemberProblem::OtherCluster;
+        let answers = |problem: &&MemberProblem| !matches!(problem, MemberProblem::NoResponse(_));
         let target = self.members[self.target];
-        let twins = self.members.iter().filter(|problem| **problem == Problem::Twice).count();
+        let twins = self.members.iter().filter(|problem| **problem == MemberProblem::Twice).count();
         let foreign = self.members.iter().filter(answers).filter(|problem| is_other(problem)).count();
         let own = self.members.iter().filter(answers).count() + twins - foreign;
         let all = self.members.len() + twins;
@@ -292,30 +293,33 @@ impl Any {
     fn is_healthy(&self, at: usize) -> bool {
         let leads = self.leader == Some(at);
         let excused = at == self.target
-            && matches!(self.members[at], Problem::Deleting | Problem::WithoutNode | Problem::WithoutOwner);
+            && matches!(
+                self.members[at],
+                MemberProblem::Deleting | MemberProblem::WithoutNode | MemberProblem::WithoutOwner
+            );
         self.is_led()
-            && (self.members[at] == Problem::None
+            && (self.members[at] == MemberProblem::None
                 || excused
-                || (leads && self.members[at] == Problem::Claims))
+                || (leads && self.members[at] == MemberProblem::Claims))
     }
 
     /// Whether most pods are in one etcd cluster with one listed leader.
     fn is_led(&self) -> bool {
-        let twins = self.members.iter().filter(|problem| **problem == Problem::Twice).count();
+        let twins = self.members.iter().filter(|problem| **problem == MemberProblem::Twice).count();
         let unanswered = self
             .members
             .iter()
-            .filter(|problem| matches!(problem, Problem::NoResponse(_) | Problem::OtherCluster))
+            .filter(|problem| matches!(problem, MemberProblem::NoResponse(_) | MemberProblem::OtherCluster))
             .count();
         let answering = self.members.len() + twins - unanswered;
         let has_one = self.leader.is_some_and(|leader| {
-            Self::is_listed(self.members[leader]) && self.members[leader] != Problem::Learner
+            Self::is_listed(self.members[leader]) && self.members[leader] != MemberProblem::Learner
         });
         let others = self
             .members
             .iter()
             .enumerate()
-            .any(|(at, problem)| *problem == Problem::Claims && Some(at) != self.leader);
+            .any(|(at, problem)| *problem == MemberProblem::Claims && Some(at) != self.leader);
         answering * 2 > self.members.len() + twins && has_one && !others
     }
 
@@ -328,8 +332,8 @@ impl Any {
 
     /// Whether a size of at most two is declared, and neither the list nor voters nor pods exceed it.
     fn is_small(&self) -> bool {
-        let pods =
-            self.members.len() + self.members.iter().filter(|problem| **problem == Problem::Twice).count();
+        let pods = self.members.len()
+            + self.members.iter().filter(|problem| **problem == MemberProblem::Twice).count();
         let declared = self.sizes.configured.or(self.sizes.owner);
         let there = self.voters().max(pods) as u64;
         matches!(declared, Some(size) if size <= 2 && there <= size) && self.list().members.len() <= 2
@@ -337,14 +341,14 @@ impl Any {
 
     /// Returns how many other voters answer and know no leader.
     fn leaderless(&self) -> usize {
-        let knows_none = |problem: Problem| match problem {
-            Problem::NoResponse(_)
-            | Problem::OtherCluster
-            | Problem::Unlisted
-            | Problem::Learner
-            | Problem::OldTerm
-            | Problem::Claims => false,
-            Problem::Leaderless => true,
+        let knows_none = |problem: MemberProblem| match problem {
+            MemberProblem::NoResponse(_)
+            | MemberProblem::OtherCluster
+            | MemberProblem::Unlisted
+            | MemberProblem::Learner
+            | MemberProblem::OldTerm
+            | MemberProblem::Claims => false,
+            MemberProblem::Leaderless => true,
             _ => self.leader.is_none(),
         };
         (0..self.members.len()).filter(|at| *at != self.target && knows_none(self.members[*at])).count()
@@ -352,16 +356,20 @@ impl Any {
 
     /// Returns how many other voters neither refuse connections nor know no leader.
     fn uncertain(&self) -> usize {
-        let refuse =
-            |at: &usize| self.members[*at] == Problem::NoResponse(cause::NOT_LISTENING) && *at != self.target;
+        let refuse = |at: &usize| {
+            self.members[*at] == MemberProblem::NoResponse(cause::NOT_LISTENING) && *at != self.target
+        };
         let refuse = (0..self.members.len()).filter(refuse).count();
         self.voters().saturating_sub(1 + refuse + self.leaderless())
     }
 
     /// Whether a read succeeded.
     fn has_working_quorum(&self) -> bool {
-        let reads = |problem: &Problem| {
-            !matches!(problem, Problem::NoResponse(_) | Problem::ReadFails | Problem::OtherCluster)
+        let reads = |problem: &MemberProblem| {
+            !matches!(
+                problem,
+                MemberProblem::NoResponse(_) | MemberProblem::ReadFails | MemberProblem::OtherCluster
+            )
         };
         self.leader.is_some() && self.members.iter().any(reads)
     }
@@ -370,11 +378,11 @@ impl Any {
     fn votes(&self, at: usize) -> bool {
         !matches!(
             self.members[at],
-            Problem::NoResponse(_)
-                | Problem::OtherCluster
-                | Problem::Unlisted
-                | Problem::Learner
-                | Problem::Corrupt
+            MemberProblem::NoResponse(_)
+                | MemberProblem::OtherCluster
+                | MemberProblem::Unlisted
+                | MemberProblem::Learner
+                | MemberProblem::Corrupt
         )
     }
 
@@ -455,15 +463,19 @@ fn an_allowed_deletion_leaves_a_healthy_quorum() {
         counts[at].set(counts[at].get() + 1);
         if is_allowed && case.votes(case.target) {
             // One of two stays, even if the leader is unclear.
-            let stays =
-                |at: usize| matches!(case.members[at], Problem::None | Problem::OldTerm | Problem::Claims);
+            let stays = |at: usize| {
+                matches!(
+                    case.members[at],
+                    MemberProblem::None | MemberProblem::OldTerm | MemberProblem::Claims
+                )
+            };
             let one_is_left =
                 case.voters() < 2 || (0..case.members.len()).any(|at| at != case.target && stays(at));
             let is_outage = small && one_is_left && !case.is_surplus;
             prop_assert!(holds || is_outage, "{others} of {of} are left: {decision:?}");
         }
         // A member that does not answer may be healthy, so it needs a quorum of the others or a lost quorum.
-        if let Problem::NoResponse(code) = case.members[case.target]
+        if let MemberProblem::NoResponse(code) = case.members[case.target]
             && is_allowed
         {
             let rest = case.voters().saturating_sub(case.leaderless());
@@ -471,8 +483,8 @@ fn an_allowed_deletion_leaves_a_healthy_quorum() {
             // A refused connection proves that the member is gone only if the others that certainly work are a quorum, even if
             // they are behind or corrupt.
             let at_work = |at: usize| match case.members[at] {
-                Problem::None | Problem::Behind | Problem::Corrupt => case.leader.is_some(),
-                Problem::Claims => case.leader == Some(at),
+                MemberProblem::None | MemberProblem::Behind | MemberProblem::Corrupt => case.leader.is_some(),
+                MemberProblem::Claims => case.leader == Some(at),
                 _ => false,
             };
             let at_work = (0..case.members.len()).filter(|at| *at != case.target && at_work(*at)).count();

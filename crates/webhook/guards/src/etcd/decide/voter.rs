@@ -7,7 +7,7 @@ use super::super::size::SizeSource;
 use super::super::table::{MemberState, Row, Table};
 use super::leader::decide_leader;
 use super::{
-    Allowed, Concern, Decision, Reason, Step, UnknownCause, Warning, add_cluster_warnings, allow_reserved,
+    Allowed, Concern, Decision, DenyReason, Step, UnknownCause, Warning, add_cluster_warnings, allow_reserved,
 };
 use cluster::cause;
 
@@ -17,7 +17,7 @@ pub(super) fn decide_voter(input: Input<'_>, me: &Row) -> Step {
     let voters = match &table.voters {
         Ok(voters) => *voters,
         Err(_) if table.is_leaderless && !table.has_working_quorum => {
-            return Ok(Decision::deny(Reason::QuorumLost));
+            return Ok(Decision::deny(DenyReason::QuorumLost));
         }
         Err(why) => return Ok(Decision::unknown(UnknownCause::Unread(why.clone()))),
     };
@@ -33,7 +33,7 @@ pub(super) fn decide_voter(input: Input<'_>, me: &Row) -> Step {
         return allow_reserved(input, me, add_cluster_warnings(input, me, decision));
     }
     if voter.loses_last_copy() {
-        return Ok(Decision::deny(Reason::LastCopy));
+        return Ok(Decision::deny(DenyReason::LastCopy));
     }
     decision.warnings.extend(concerns(input, me).into_iter().map(Warning::Concern));
     // If the deletion interrupts etcd anyway, a transfer is useless.
@@ -78,7 +78,7 @@ impl Voter<'_> {
             return Decision::unknown(UnknownCause::NoReads);
         }
         if table.has_unnamed_corruption() && !table.is_leaderless {
-            return Decision::deny(Reason::Corrupt);
+            return Decision::deny(DenyReason::Corrupt);
         }
         if table.may_be_small()
             && self.quorum.is_impossible()
@@ -91,13 +91,13 @@ impl Voter<'_> {
             return Decision::unknown_for_all(unknown);
         }
         if table.is_leaderless {
-            return Decision::deny(Reason::QuorumLost);
+            return Decision::deny(DenyReason::QuorumLost);
         }
         if table.is_temporarily_small() {
-            return Decision::deny(Reason::TooFewVoters { voters, expected: table.expected.members });
+            return Decision::deny(DenyReason::TooFewVoters { voters, expected: table.expected.members });
         }
         let Quorum { voters, needed, .. } = self.quorum;
-        Decision::deny(Reason::Quorum { left: self.healthy(), voters, needed })
+        Decision::deny(DenyReason::Quorum { left: self.healthy(), voters, needed })
     }
 
     /// Whether each deletion interrupts etcd by its declared size, and not only while a member is replaced.
@@ -110,7 +110,7 @@ impl Voter<'_> {
     fn undeclared_size(&self) -> Option<Decision> {
         let Self { table, voters, .. } = *self;
         let SizeSource::Unread(why) = &table.expected.source else {
-            return (!table.is_leaderless).then(|| Decision::deny(Reason::UndeclaredSize { voters }));
+            return (!table.is_leaderless).then(|| Decision::deny(DenyReason::UndeclaredSize { voters }));
         };
         // The unread size matters only if the deletion would be allowed.
         let decision = self.outage();
@@ -123,16 +123,16 @@ impl Voter<'_> {
         let Self { input, table, me, voters, .. } = *self;
         // Without a quorum the other one of two cannot remove this member from the list.
         if input.facts.surplus.contains(&input.pod.uid) && (voters == 1 || !table.is_leaderless) {
-            return Decision::deny(Reason::ScaledAway { voters });
+            return Decision::deny(DenyReason::ScaledAway { voters });
         }
         if voters > 1 {
             // The other one of two may be broken, and then this one has the only data.
             if table.is_leaderless {
-                return Decision::deny(Reason::QuorumLost);
+                return Decision::deny(DenyReason::QuorumLost);
             }
             // A single member has no successor.
             if table.leads(me) && input.denies_leader() {
-                return Decision::deny(Reason::LeaderForbidden);
+                return Decision::deny(DenyReason::LeaderForbidden);
             }
             if let Some(decision) = self.without_other() {
                 return decision;
@@ -146,20 +146,20 @@ impl Voter<'_> {
         let Self { table, me, .. } = self;
         let others: Vec<&Row> = table.others(&me.uid).filter(|row| row.may_vote()).collect();
         if others.iter().any(|row| row.is_leaving) {
-            return Some(Decision::deny(Reason::OtherLeaving));
+            return Some(Decision::deny(DenyReason::OtherLeaving));
         }
         // Corrupt data needs no protection.
         if me.state == MemberState::Corrupt || others.iter().any(|row| row.state == MemberState::Healthy) {
             return None;
         }
         if table.has_unnamed_corruption() {
-            return Some(Decision::deny(Reason::Corrupt));
+            return Some(Decision::deny(DenyReason::Corrupt));
         }
         let unknown = unknown_members(table, &me.uid);
         if !unknown.is_empty() {
             return Some(Decision::unknown_for_all(unknown));
         }
-        Some(Decision::deny(Reason::OtherUnhealthy))
+        Some(Decision::deny(DenyReason::OtherUnhealthy))
     }
 }
 

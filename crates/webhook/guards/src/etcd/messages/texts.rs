@@ -2,11 +2,11 @@
 
 use admission::Cause;
 
-use super::super::decide::{Allowed, Concern, Reason, UnknownCause, Warning};
+use super::super::decide::{Allowed, Concern, DenyReason, UnknownCause, Warning};
 use super::super::facts::Leaving;
 use super::super::overrides::DELETE_ANYWAY;
 use super::super::removal::Removal;
-use super::super::table::{MembershipChange, Note, Problem, TOO_FEW_ANSWERS};
+use super::super::table::{MemberProblem, MembershipChange, Note, TOO_FEW_ANSWERS};
 use super::{PREFIX, ReasonCode};
 use cluster::cause;
 
@@ -39,87 +39,87 @@ pub(super) fn allowed(why: &Allowed) -> &'static str {
 }
 
 /// Returns the code of a reason.
-pub(super) fn code(reason: &Reason) -> ReasonCode {
+pub(super) fn code(reason: &DenyReason) -> ReasonCode {
     match reason {
-        Reason::Quorum { .. }
-        | Reason::TooFewVoters { .. }
-        | Reason::OtherLeaving
-        | Reason::OtherUnhealthy => ReasonCode::Quorum,
-        Reason::QuorumLost => ReasonCode::QuorumLost,
-        Reason::Corrupt => ReasonCode::Corrupt,
-        Reason::UndeclaredSize { .. } => ReasonCode::UndeclaredSize,
-        Reason::ScaledAway { .. } => ReasonCode::ScaledAway,
-        Reason::LastCopy => ReasonCode::DataLoss,
-        Reason::LeaderForbidden | Reason::NoTransfer | Reason::NoSuccessor => ReasonCode::Leader,
-        Reason::Backoff { .. } => ReasonCode::Backoff,
-        Reason::Reserved { .. } => ReasonCode::Reserved,
-        Reason::LeadershipMoved { .. } => ReasonCode::LeadershipMoved,
-        Reason::NoPod => ReasonCode::NotFound,
+        DenyReason::Quorum { .. }
+        | DenyReason::TooFewVoters { .. }
+        | DenyReason::OtherLeaving
+        | DenyReason::OtherUnhealthy => ReasonCode::Quorum,
+        DenyReason::QuorumLost => ReasonCode::QuorumLost,
+        DenyReason::Corrupt => ReasonCode::Corrupt,
+        DenyReason::UndeclaredSize { .. } => ReasonCode::UndeclaredSize,
+        DenyReason::ScaledAway { .. } => ReasonCode::ScaledAway,
+        DenyReason::LastCopy => ReasonCode::DataLoss,
+        DenyReason::LeaderForbidden | DenyReason::NoTransfer | DenyReason::NoSuccessor => ReasonCode::Leader,
+        DenyReason::Backoff { .. } => ReasonCode::Backoff,
+        DenyReason::Reserved { .. } => ReasonCode::Reserved,
+        DenyReason::LeadershipMoved { .. } => ReasonCode::LeadershipMoved,
+        DenyReason::NoPod => ReasonCode::NotFound,
     }
 }
 
 /// Returns why a deletion is denied. `cluster` is the name of the etcd cluster.
-pub(super) fn reason(removal: &Removal, cluster: &str, reason: &Reason) -> String {
+pub(super) fn reason(removal: &Removal, cluster: &str, reason: &DenyReason) -> String {
     let text = match reason {
-        Reason::Quorum { left, voters, needed } => {
+        DenyReason::Quorum { left, voters, needed } => {
             let needed = if *needed == 1 { "1 is".to_owned() } else { format!("{needed} are") };
             return format!("{left} of {voters} members would be left, {needed} needed");
         }
-        Reason::TooFewVoters { voters, expected } => {
+        DenyReason::TooFewVoters { voters, expected } => {
             return format!("only {voters} of {expected} expected members vote, so all of them are needed");
         }
-        Reason::OtherLeaving => "the other member is leaving, and one of the two must stay",
-        Reason::OtherUnhealthy => "the other member is not healthy, and one of the two must stay",
-        Reason::QuorumLost => {
+        DenyReason::OtherLeaving => "the other member is leaving, and one of the two must stay",
+        DenyReason::OtherUnhealthy => "the other member is not healthy, and one of the two must stay",
+        DenyReason::QuorumLost => {
             return format!(
                 "etcd cluster {cluster} has already lost quorum, and pod {} still answers",
                 removal.name
             );
         }
-        Reason::Corrupt => {
+        DenyReason::Corrupt => {
             "etcd raised the CORRUPT alarm without naming a member, so no member can be trusted"
         }
-        Reason::UndeclaredSize { voters: 1 } => {
+        DenyReason::UndeclaredSize { voters: 1 } => {
             "only 1 member votes, and the expected number of members is not configured"
         }
-        Reason::UndeclaredSize { voters } => {
+        DenyReason::UndeclaredSize { voters } => {
             return format!(
                 "only {voters} members vote, and the expected number of members is not configured"
             );
         }
         // The member does not come back.
-        Reason::ScaledAway { voters: 1 } => {
+        DenyReason::ScaledAway { voters: 1 } => {
             "it is the only member, and its owner does not create its pod again"
         }
-        Reason::ScaledAway { voters } => {
+        DenyReason::ScaledAway { voters } => {
             return format!(
                 "its owner does not create its pod again, and etcd lists {voters} members: remove the member first"
             );
         }
-        Reason::LastCopy => "it is the only member, and its data is lost with the pod",
-        Reason::LeaderForbidden => {
+        DenyReason::LastCopy => "it is the only member, and its data is lost with the pod",
+        DenyReason::LeaderForbidden => {
             "it is the etcd leader, and deleting leaders is disabled (onLeaderDelete: deny)"
         }
-        Reason::NoTransfer => {
+        DenyReason::NoTransfer => {
             "it is the etcd leader, and this etcd cannot transfer leadership on request (before 3.3)"
         }
-        Reason::NoSuccessor => "it is the etcd leader, and no other member can take over",
-        Reason::Backoff { since } => {
+        DenyReason::NoSuccessor => "it is the etcd leader, and no other member can take over",
+        DenyReason::Backoff { since } => {
             return format!(
                 "deleting it has failed repeatedly since {since:.0}; other members go first, retry in a minute"
             );
         }
-        Reason::Reserved { pod } => {
+        DenyReason::Reserved { pod } => {
             return format!(
                 "the deletion of {pod} was allowed a moment ago, and members are deleted one at a time"
             );
         }
-        Reason::LeadershipMoved { to } => {
+        DenyReason::LeadershipMoved { to } => {
             return format!(
                 "leadership was transferred to {to}, and no time was left to check the members again"
             );
         }
-        Reason::NoPod => "it does not exist in the cluster that Durward reads",
+        DenyReason::NoPod => "it does not exist in the cluster that Durward reads",
     };
     text.to_owned()
 }
@@ -249,24 +249,24 @@ pub(in super::super) fn note(note: &Note) -> String {
 }
 
 /// Returns why a member does not count. `text` returns the text of a failed request.
-pub(super) fn problem<'p>(problem: &'p Problem, text: impl FnOnce(&'p Cause) -> &'p str) -> String {
+pub(super) fn problem<'p>(problem: &'p MemberProblem, text: impl FnOnce(&'p Cause) -> &'p str) -> String {
     let fixed = match problem {
-        Problem::SplitClusters => "the pods belong to several etcd clusters, none has a majority",
-        Problem::TooFewAnswers => TOO_FEW_ANSWERS,
-        Problem::UnknownList => "the member list is unknown",
-        Problem::DuplicateId => "another pod reports the same member ID",
-        Problem::Corruption => "a CORRUPT alarm names no member",
-        Problem::NoLeader => "the cluster has no leader",
-        Problem::KnowsNoLeader => "it knows no leader",
-        Problem::OtherTerm { own, others } => {
+        MemberProblem::SplitClusters => "the pods belong to several etcd clusters, none has a majority",
+        MemberProblem::TooFewAnswers => TOO_FEW_ANSWERS,
+        MemberProblem::UnknownList => "the member list is unknown",
+        MemberProblem::DuplicateId => "another pod reports the same member ID",
+        MemberProblem::Corruption => "a CORRUPT alarm names no member",
+        MemberProblem::NoLeader => "the cluster has no leader",
+        MemberProblem::KnowsNoLeader => "it knows no leader",
+        MemberProblem::OtherTerm { own, others } => {
             return format!("its term is {own}, the others have {others}");
         }
-        Problem::OtherLeader => "it reports another leader",
-        Problem::ReportsLearner => "it reports that it is a learner",
-        Problem::InvalidAlarms(why) => return format!("its alarm list is invalid: {}", text(why)),
-        Problem::UnknownAlarms => "no member returned the alarms",
-        Problem::Behind(entries) => return format!("it is {entries} entries behind"),
-        Problem::NoRead(why) => return format!("no linearizable read: {}", text(why)),
+        MemberProblem::OtherLeader => "it reports another leader",
+        MemberProblem::ReportsLearner => "it reports that it is a learner",
+        MemberProblem::InvalidAlarms(why) => return format!("its alarm list is invalid: {}", text(why)),
+        MemberProblem::UnknownAlarms => "no member returned the alarms",
+        MemberProblem::Behind(entries) => return format!("it is {entries} entries behind"),
+        MemberProblem::NoRead(why) => return format!("no linearizable read: {}", text(why)),
     };
     fixed.to_owned()
 }

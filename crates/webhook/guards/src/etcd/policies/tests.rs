@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::fixture::{config, pod};
 use crate::native_policy::NativePolicy;
-use crate::native_policy::evaluate::Asked;
+use crate::native_policy::evaluate::AskedRequest;
 
 const SETS: &str = "clusters: [{namespace: db, selector: app=etcd}]\nprotectStatefulSets: true";
 
@@ -39,7 +39,7 @@ fn owner(kind: &str) -> Value {
 }
 
 /// Expects one denial with these words.
-fn is_denied(asked: &Asked, policies: &[NativePolicy], words: &[&str]) {
+fn is_denied(asked: &AskedRequest, policies: &[NativePolicy], words: &[&str]) {
     let answers = asked.answers(policies);
     assert_eq!(answers.len(), 1, "{answers:?}");
     for word in words {
@@ -47,8 +47,8 @@ fn is_denied(asked: &Asked, policies: &[NativePolicy], words: &[&str]) {
     }
 }
 
-fn changed(change: impl FnOnce(&mut Value)) -> Asked {
-    Asked::update("Pod", &pod("etcd-0"), change)
+fn changed(change: impl FnOnce(&mut Value)) -> AskedRequest {
+    AskedRequest::update("Pod", &pod("etcd-0"), change)
 }
 
 #[test]
@@ -117,21 +117,23 @@ fn other_changes_of_pods_pass() {
     for labels in [json!({"app": "web"}), Value::Null] {
         let pod = other(labels);
         assert!(
-            Asked::update("Pod", &pod, |pod| pod["metadata"]["labels"] = json!({"app": "etcd"}))
+            AskedRequest::update("Pod", &pod, |pod| pod["metadata"]["labels"] = json!({"app": "etcd"}))
                 .is_allowed(&all)
         );
         assert!(
-            Asked::update("Pod", &pod, |pod| pod["spec"]["containers"][0]["image"] = "x:1".into())
+            AskedRequest::update("Pod", &pod, |pod| pod["spec"]["containers"][0]["image"] = "x:1".into())
                 .is_allowed(&all)
         );
     }
     // A pod without any optional field.
     let least =
         json!({"metadata": {"namespace": "db", "name": "x"}, "spec": {"containers": [{"name": "a"}]}});
-    assert!(Asked::update("Pod", &least, |_| {}).is_allowed(&all));
+    assert!(AskedRequest::update("Pod", &least, |_| {}).is_allowed(&all));
     let mut elsewhere = pod("etcd-0");
     elsewhere["metadata"]["namespace"] = "other".into();
-    assert!(Asked::update("Pod", &elsewhere, |pod| pod["metadata"]["labels"] = json!({})).is_allowed(&all));
+    assert!(
+        AskedRequest::update("Pod", &elsewhere, |pod| pod["metadata"]["labels"] = json!({})).is_allowed(&all)
+    );
 }
 
 #[test]
@@ -166,7 +168,7 @@ fn the_settings_of_the_guard_hold() {
     let annotated = |key: &str, value: &str| {
         let mut pod = pod("etcd-0");
         pod["metadata"]["annotations"] = json!({key: value});
-        Asked::update("Pod", &pod, |pod| pod["metadata"]["labels"] = json!({}))
+        AskedRequest::update("Pod", &pod, |pod| pod["metadata"]["labels"] = json!({}))
     };
     let (asked, all) = leaves("");
     assert!(annotated("durward.dev/delete-anyway", "etcd-0").is_allowed(&all));
@@ -193,7 +195,9 @@ fn the_settings_of_the_guard_hold() {
     assert!(leaves("").0.unregistered().is_allowed(&all));
     let mut deleting = pod("etcd-0");
     deleting["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z".into();
-    assert!(Asked::update("Pod", &deleting, |pod| pod["metadata"]["labels"] = json!({})).is_allowed(&all));
+    assert!(
+        AskedRequest::update("Pod", &deleting, |pod| pod["metadata"]["labels"] = json!({})).is_allowed(&all)
+    );
 }
 
 #[test]
@@ -207,7 +211,9 @@ fn labels_of_namespaces_select_too() {
 
     let namespace = |labels: &Value| json!({"metadata": {"name": "db", "labels": labels}});
     let change = |before: Value, after: Value| {
-        Asked::update("Namespace", &namespace(&before), |namespace| namespace["metadata"]["labels"] = after)
+        AskedRequest::update("Namespace", &namespace(&before), |namespace| {
+            namespace["metadata"]["labels"] = after;
+        })
     };
     let tenant = || json!({"tenant": "true"});
     for (before, after, is_allowed) in [
@@ -233,8 +239,9 @@ fn labels_of_namespaces_select_too() {
         ],
     );
     let fixed = json!({"metadata": {"name": "fixed"}});
-    let turned_off =
-        Asked::update("Namespace", &fixed, |namespace| namespace["metadata"]["labels"] = json!({"off": ""}));
+    let turned_off = AskedRequest::update("Namespace", &fixed, |namespace| {
+        namespace["metadata"]["labels"] = json!({"off": ""});
+    });
     is_denied(&turned_off, &all, &["namespace fixed"]);
     // No label selects a namespace by default.
     let purposes = |yaml: &str| policies(yaml).iter().map(|policy| policy.purpose).collect::<Vec<_>>();
@@ -249,7 +256,8 @@ fn labels_of_namespaces_select_too() {
 #[test]
 fn a_set_is_not_deleted_scaled_down_or_given_an_owner() {
     let all = policies(SETS);
-    let delete = |options: Value, replicas| Asked::delete("StatefulSet", set(replicas)).with_options(options);
+    let delete =
+        |options: Value, replicas| AskedRequest::delete("StatefulSet", set(replicas)).with_options(options);
     for options in [
         Value::Null,
         json!({}),
@@ -269,15 +277,15 @@ fn a_set_is_not_deleted_scaled_down_or_given_an_owner() {
     // A second deletion can't end the orphaning of the first one.
     let mut orphaning = set(3);
     orphaning["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z".into();
-    assert!(!Asked::delete("StatefulSet", orphaning).is_allowed(&all));
+    assert!(!AskedRequest::delete("StatefulSet", orphaning).is_allowed(&all));
 
     let to = |before: u64, after: u64| {
-        Asked::update("StatefulSet", &set(before), |set| set["spec"]["replicas"] = after.into())
+        AskedRequest::update("StatefulSet", &set(before), |set| set["spec"]["replicas"] = after.into())
     };
     is_denied(&to(3, 2), &all, &["can't be scaled down", "etcdctl member remove"]);
     assert!(to(3, 5).is_allowed(&all) && to(3, 3).is_allowed(&all));
     let scaled = |before, after, selector| {
-        Asked::update("StatefulSet", &scale(before, selector), |scale: &mut Value| {
+        AskedRequest::update("StatefulSet", &scale(before, selector), |scale: &mut Value| {
             *scale = self::scale(after, selector);
         })
         .sub("scale")
@@ -296,19 +304,19 @@ fn a_set_is_not_deleted_scaled_down_or_given_an_owner() {
     ] {
         assert!(scaled(before, after, selector).is_allowed(&all), "{selector}");
     }
-    let restart = Asked::update("StatefulSet", &set(3), |set| {
+    let restart = AskedRequest::update("StatefulSet", &set(3), |set| {
         set["spec"]["template"]["metadata"]["annotations"] = json!({"restartedAt": "x"});
     });
     assert!(restart.is_allowed(&all));
 
     let owned = |kind: &str| {
-        Asked::update("StatefulSet", &set(3), |set| set["metadata"]["ownerReferences"] = owner(kind))
+        AskedRequest::update("StatefulSet", &set(3), |set| set["metadata"]["ownerReferences"] = owner(kind))
     };
     let created = |kind: &str| {
         let mut set = set(3);
         set["metadata"]["ownerReferences"] = owner(kind);
         set["metadata"].as_object_mut().unwrap().remove("uid");
-        Asked::create("StatefulSet", set)
+        AskedRequest::create("StatefulSet", set)
     };
     for asked in [owned("ConfigMap"), created("ConfigMap")] {
         is_denied(&asked, &all, &["StatefulSet db/etcd: an owner reference", "guards.etcd.trustedOwners"]);
@@ -318,18 +326,18 @@ fn a_set_is_not_deleted_scaled_down_or_given_an_owner() {
     let mut kept = set(3);
     kept["metadata"]["ownerReferences"] = owner("ConfigMap");
     assert!(
-        Asked::update("StatefulSet", &kept, |set| set["metadata"]["labels"] = json!({"a": "b"}))
+        AskedRequest::update("StatefulSet", &kept, |set| set["metadata"]["labels"] = json!({"a": "b"}))
             .is_allowed(&all)
     );
     // An operator with a new version of its API.
     let renewed =
         |set: &mut Value| set["metadata"]["ownerReferences"][0]["apiVersion"] = "example.org/v1".into();
-    assert!(Asked::update("StatefulSet", &kept, renewed).is_allowed(&all));
+    assert!(AskedRequest::update("StatefulSet", &kept, renewed).is_allowed(&all));
     let web = json!({"metadata": {"namespace": "db", "generateName": "web-", "ownerReferences": owner("ConfigMap")},
         "spec": {"template": {"metadata": {"labels": {"app": "web"}}}}});
-    assert!(Asked::create("StatefulSet", web.clone()).is_allowed(&all));
+    assert!(AskedRequest::create("StatefulSet", web.clone()).is_allowed(&all));
     assert!(
-        Asked::delete(
+        AskedRequest::delete(
             "StatefulSet",
             json!({"metadata": {"namespace": "db", "name": "web"}, "spec": {"template": {}}})
         )
@@ -342,24 +350,28 @@ fn a_pvc_of_a_member_is_not_deleted() {
     let all = policies(SETS);
     let etcd = pvc(&json!({"app": "etcd"}));
     is_denied(
-        &Asked::delete("PersistentVolumeClaim", etcd.clone()),
+        &AskedRequest::delete("PersistentVolumeClaim", etcd.clone()),
         &all,
         &["PVC db/data-etcd-0: ", "kubectl annotate -n db pvc data-etcd-0"],
     );
     let owned = |object: &mut Value| object["metadata"]["ownerReferences"] = owner("ConfigMap");
-    is_denied(&Asked::update("PersistentVolumeClaim", &etcd, owned), &all, &["PVC db/data-etcd-0: an owner"]);
-    let by_controller = Asked::update("PersistentVolumeClaim", &etcd, owned);
+    is_denied(
+        &AskedRequest::update("PersistentVolumeClaim", &etcd, owned),
+        &all,
+        &["PVC db/data-etcd-0: an owner"],
+    );
+    let by_controller = AskedRequest::update("PersistentVolumeClaim", &etcd, owned);
     assert!(by_controller.by("system:serviceaccount:kube-system:statefulset-controller").is_allowed(&all));
     assert!(
-        Asked::update("PersistentVolumeClaim", &etcd, |pvc| pvc["status"] = json!({"phase": "Bound"}))
+        AskedRequest::update("PersistentVolumeClaim", &etcd, |pvc| pvc["status"] = json!({"phase": "Bound"}))
             .sub("status")
             .is_allowed(&all)
     );
-    assert!(Asked::delete("PersistentVolumeClaim", pvc(&Value::Null)).is_allowed(&all));
-    assert!(Asked::delete("PersistentVolumeClaim", pvc(&json!({"app": "web"}))).is_allowed(&all));
+    assert!(AskedRequest::delete("PersistentVolumeClaim", pvc(&Value::Null)).is_allowed(&all));
+    assert!(AskedRequest::delete("PersistentVolumeClaim", pvc(&json!({"app": "web"}))).is_allowed(&all));
     // A PVC with a generated name.
     let unnamed = json!({"metadata": {"namespace": "db", "generateName": "data-", "labels": {"app": "etcd"}}, "spec": {}});
-    assert!(Asked::create("PersistentVolumeClaim", unnamed).is_allowed(&all));
+    assert!(AskedRequest::create("PersistentVolumeClaim", unnamed).is_allowed(&all));
 }
 
 #[test]
@@ -367,7 +379,7 @@ fn the_namespace_of_durward_is_not_deleted() {
     let all = policies("clusters: [{namespace: db, selector: app=etcd}]");
     let home = || json!({"metadata": {"name": "durward-system"}});
     is_denied(
-        &Asked::delete("Namespace", home()),
+        &AskedRequest::delete("Namespace", home()),
         &all,
         &[
             "namespace durward-system contains Durward",
@@ -376,9 +388,9 @@ fn the_namespace_of_durward_is_not_deleted() {
             "kubectl annotate namespace durward-system durward.dev/delete-anyway=durward-system",
         ],
     );
-    assert!(Asked::delete("Namespace", home()).unregistered().is_allowed(&all));
-    assert!(Asked::delete("Namespace", json!({"metadata": {"name": "shop"}})).is_allowed(&all));
+    assert!(AskedRequest::delete("Namespace", home()).unregistered().is_allowed(&all));
+    assert!(AskedRequest::delete("Namespace", json!({"metadata": {"name": "shop"}})).is_allowed(&all));
     let mut annotated = home();
     annotated["metadata"]["annotations"] = json!({"durward.dev/delete-anyway": "durward-system"});
-    assert!(Asked::delete("Namespace", annotated).is_allowed(&all));
+    assert!(AskedRequest::delete("Namespace", annotated).is_allowed(&all));
 }

@@ -7,7 +7,7 @@ use admission::Cause;
 use super::super::facts::{Answers, Facts, PodFacts};
 use super::alarms::{self, Alarms};
 use super::responses::{self, ClusterIdConsensus, Responses, is_voter, votes};
-use super::{MAX_LAG, MemberState, MembershipChange, Problem, Row, TOO_FEW_ANSWERS, Table};
+use super::{MAX_LAG, MemberProblem, MemberState, MembershipChange, Row, TOO_FEW_ANSWERS, Table};
 use cluster::cause;
 use cluster::etcd::{Id, MemberList, Read};
 
@@ -36,25 +36,25 @@ impl<'f> TableBuilder<'f> {
         };
         let status = &answers.status;
         let id = Some(status.member);
-        let unhealthy = |problem: Problem| (id, MemberState::Unhealthy(problem), None);
+        let unhealthy = |problem: MemberProblem| (id, MemberState::Unhealthy(problem), None);
         match self.responses.cluster_id {
             ClusterIdConsensus::Majority(cluster) if cluster != status.cluster => {
                 return (None, MemberState::OtherCluster(status.cluster), None);
             }
             ClusterIdConsensus::Majority(_) => {}
             ClusterIdConsensus::Split => {
-                return unhealthy(Problem::SplitClusters);
+                return unhealthy(MemberProblem::SplitClusters);
             }
             ClusterIdConsensus::Minority(_) | ClusterIdConsensus::Unknown => {
-                return unhealthy(Problem::TooFewAnswers);
+                return unhealthy(MemberProblem::TooFewAnswers);
             }
         }
-        let Ok(list) = &self.list else { return unhealthy(Problem::UnknownList) };
+        let Ok(list) = &self.list else { return unhealthy(MemberProblem::UnknownList) };
         let lag = self.lag(answers);
         let state = match votes(list).get(&status.member) {
             None => MemberState::NotMember,
             Some(_) if self.responses.answering(status.member) > 1 => {
-                MemberState::Unhealthy(Problem::DuplicateId)
+                MemberState::Unhealthy(MemberProblem::DuplicateId)
             }
             Some(false) => MemberState::Learner,
             Some(true) if self.alarms.is_corrupt(status.member) => MemberState::Corrupt,
@@ -78,36 +78,36 @@ impl<'f> TableBuilder<'f> {
     }
 
     /// Returns why a voter does not count.
-    fn problem(&self, answers: &Answers, lag: Option<u64>) -> Option<Problem> {
+    fn problem(&self, answers: &Answers, lag: Option<u64>) -> Option<MemberProblem> {
         let status = &answers.status;
         if self.alarms.has_unnamed_corruption() {
-            return Some(Problem::Corruption);
+            return Some(MemberProblem::Corruption);
         }
-        let Some(leader) = self.leader else { return Some(Problem::NoLeader) };
+        let Some(leader) = self.leader else { return Some(MemberProblem::NoLeader) };
         if status.leader.is_none() {
-            return Some(Problem::KnowsNoLeader);
+            return Some(MemberProblem::KnowsNoLeader);
         }
         if status.term != self.term {
-            return Some(Problem::OtherTerm { own: status.term, others: self.term });
+            return Some(MemberProblem::OtherTerm { own: status.term, others: self.term });
         }
         if status.leader != Some(leader) {
-            return Some(Problem::OtherLeader);
+            return Some(MemberProblem::OtherLeader);
         }
         if status.is_learner {
-            return Some(Problem::ReportsLearner);
+            return Some(MemberProblem::ReportsLearner);
         }
         if let Some(why) = alarms::parse_error(answers) {
-            return Some(Problem::InvalidAlarms(why.clone()));
+            return Some(MemberProblem::InvalidAlarms(why.clone()));
         }
         if !self.alarms.is_known {
-            return Some(Problem::UnknownAlarms);
+            return Some(MemberProblem::UnknownAlarms);
         }
         if let Some(lag) = lag.filter(|lag| *lag > MAX_LAG) {
-            return Some(Problem::Behind(lag));
+            return Some(MemberProblem::Behind(lag));
         }
         match &answers.read {
             Ok(Read::Served | Read::Denied) => None,
-            Err(why) => Some(Problem::NoRead(why.clone())),
+            Err(why) => Some(MemberProblem::NoRead(why.clone())),
         }
     }
 

@@ -26,7 +26,7 @@ use super::size::{ExpectedSize, SizeSource};
 use builder::TableBuilder;
 use cluster::etcd::Id;
 
-pub(super) use problems::{MembershipChange, Note, Problem};
+pub(super) use problems::{MemberProblem, MembershipChange, Note};
 
 /// Why it is not known whose member list it is.
 pub(super) const TOO_FEW_ANSWERS: &str = "too few pods answer to identify the etcd cluster";
@@ -37,7 +37,7 @@ pub(super) enum MemberState {
     /// The member answers, votes and counts towards the quorum.
     Healthy,
     /// The member answers and votes but does not count, for the reason in the message.
-    Unhealthy(Problem),
+    Unhealthy(MemberProblem),
     /// The member's data differs from the others'.
     Corrupt,
     /// The member may leave, for the reason in the message.

@@ -4,7 +4,7 @@ use admission::Cause;
 
 /// Why a member that answers and votes does not count.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in super::super) enum Problem {
+pub(in super::super) enum MemberProblem {
     /// The pods belong to several etcd clusters, and none has a majority.
     SplitClusters,
     /// Too few pods answer to identify the etcd cluster.

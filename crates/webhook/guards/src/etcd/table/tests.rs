@@ -92,7 +92,7 @@ fn alarms_that_cannot_be_parsed_are_not_ignored() {
         let all = table(|a| a.alarms = fails(code));
         assert_eq!(healthy(&all), 0);
         assert!(
-            matches!(all.rows[1].state, MemberState::Unhealthy(Problem::InvalidAlarms(_))),
+            matches!(all.rows[1].state, MemberState::Unhealthy(MemberProblem::InvalidAlarms(_))),
             "{:?}",
             all.rows[1]
         );
@@ -112,7 +112,7 @@ fn a_corruption_without_a_member_is_about_every_member() {
         for alarms in [Ok(Vec::new()), fails(cause::TIMEOUT)] {
             let table = table(|a| (a.status.errors, a.alarms) = (vec![line.to_owned()], alarms.clone()));
             assert_eq!(healthy(&table), 0, "{line}");
-            let unhealthy = MemberState::Unhealthy(Problem::Corruption);
+            let unhealthy = MemberState::Unhealthy(MemberProblem::Corruption);
             assert!(table.rows.iter().all(|row| row.state == unhealthy), "{:?}", table.rows);
             assert_eq!(table.notes, [Note::Corruption]);
         }
@@ -184,5 +184,5 @@ fn half_of_the_voters_do_not_confirm_a_list() {
 fn a_member_that_reports_to_be_a_learner_does_not_count() {
     let table = table(|a| a.status.is_learner = a.status.member == 12);
     assert_eq!((healthy(&table), &table.voters), (2, &Ok(3)));
-    assert_eq!(table.rows[2].state, MemberState::Unhealthy(Problem::ReportsLearner));
+    assert_eq!(table.rows[2].state, MemberState::Unhealthy(MemberProblem::ReportsLearner));
 }

@@ -4,8 +4,8 @@ use std::ops::Deref;
 
 use admission::{Ruling, Verdict};
 
-use super::super::decide::{Allowed, Conclusion, Decision, Reason, UnknownCause, Warning};
-use super::super::table::{MemberState, Problem};
+use super::super::decide::{Allowed, Conclusion, Decision, DenyReason, UnknownCause, Warning};
+use super::super::table::{MemberProblem, MemberState};
 
 /// A ruling with the outcome that it renders and the states of the members.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub(super) enum Expected {
     Warning(Warning),
     /// Allowed or Unknown with the warning that the deletion is not reserved.
     Unreserved,
-    Denied(Reason),
+    Denied(DenyReason),
     /// Denied because the deletion has failed repeatedly.
     Backoff,
     /// Unknown for this cause first.
@@ -72,8 +72,8 @@ impl From<Allowed> for Expected {
     }
 }
 
-impl From<Reason> for Expected {
-    fn from(reason: Reason) -> Self {
+impl From<DenyReason> for Expected {
+    fn from(reason: DenyReason) -> Self {
         Self::Denied(reason)
     }
 }
@@ -90,8 +90,8 @@ impl From<MemberState> for Expected {
     }
 }
 
-impl From<Problem> for Expected {
-    fn from(problem: Problem) -> Self {
+impl From<MemberProblem> for Expected {
+    fn from(problem: MemberProblem) -> Self {
         Self::State(MemberState::Unhealthy(problem))
     }
 }
@@ -115,7 +115,7 @@ impl Expected {
             Self::Warning(warning) => is_allowed && warnings.contains(warning),
             Self::Unreserved => warnings.iter().any(|one| matches!(one, Warning::Unreserved(_))),
             Self::Denied(reason) => conclusion == Some(&Conclusion::Deny(reason.clone())),
-            Self::Backoff => matches!(conclusion, Some(Conclusion::Deny(Reason::Backoff { .. }))),
+            Self::Backoff => matches!(conclusion, Some(Conclusion::Deny(DenyReason::Backoff { .. }))),
             Self::Cause(why) => first == Some(why),
             Self::Unread(code) => is_unread(code),
             Self::NoResponse(name, code) => {
@@ -132,13 +132,13 @@ impl Expected {
 }
 
 /// Returns the reason that another pod has the reservation.
-pub(super) fn reserved(pod: &str) -> Reason {
-    Reason::Reserved { pod: pod.to_owned() }
+pub(super) fn reserved(pod: &str) -> DenyReason {
+    DenyReason::Reserved { pod: pod.to_owned() }
 }
 
 /// Returns the reason that so many of so many voters would be left.
-pub(super) fn quorum(left: usize, voters: usize) -> Reason {
-    Reason::Quorum { left, voters, needed: voters / 2 + 1 }
+pub(super) fn quorum(left: usize, voters: usize) -> DenyReason {
+    DenyReason::Quorum { left, voters, needed: voters / 2 + 1 }
 }
 
 #[track_caller]

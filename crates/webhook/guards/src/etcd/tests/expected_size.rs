@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::decide::{Reason, Warning};
+use super::super::decide::{DenyReason, Warning};
 use super::super::facts::Leaving;
 use super::super::fixture::LEAST;
 use super::super::table::MemberState;
@@ -67,13 +67,13 @@ async fn a_configured_size_below_the_voters_or_pods_is_ignored() {
         })
     };
     let (one, two) = (with(LEAST, "expectedMembers: 1"), with(LEAST, "expectedMembers: 2"));
-    let undeclared = || Reason::UndeclaredSize { voters: 2 };
-    let shapes: [(Fake, &str, Reason); 5] = [
+    let undeclared = || DenyReason::UndeclaredSize { voters: 2 };
+    let shapes: [(Fake, &str, DenyReason); 5] = [
         (two_are_left(bare), &one, undeclared()),
         (two_are_left(|s| made(s, &json!({"replicas": 1}))), NAMED, undeclared()),
-        (three(bare), &two, Reason::TooFewVoters { voters: 2, expected: 3 }),
-        (three(bare), &one, Reason::TooFewVoters { voters: 2, expected: 3 }),
-        (three(|s| made(s, &json!({"size": 2}))), NAMED, Reason::TooFewVoters { voters: 2, expected: 3 }),
+        (three(bare), &two, DenyReason::TooFewVoters { voters: 2, expected: 3 }),
+        (three(bare), &one, DenyReason::TooFewVoters { voters: 2, expected: 3 }),
+        (three(|s| made(s, &json!({"size": 2}))), NAMED, DenyReason::TooFewVoters { voters: 2, expected: 3 }),
     ];
     for (at, (fake, yaml, reason)) in shapes.into_iter().enumerate() {
         for name in ["etcd-0", "etcd-1"] {
@@ -106,9 +106,9 @@ async fn two_voters_of_an_undeclared_cluster_both_stay() {
             for user in ["ann", CONTROLLER] {
                 let ruling = deleted_by(&fake, yaml, name, user, |_| {}).await;
                 assert_eq!(verdict_of(&ruling), "deny", "{at} {name} {user}: {}", text_of(&ruling));
-                assert_outcome(&ruling, Reason::UndeclaredSize { voters: 2 });
+                assert_outcome(&ruling, DenyReason::UndeclaredSize { voters: 2 });
             }
-            assert_outcome(&evicted(&fake, yaml, name).await, Reason::UndeclaredSize { voters: 2 });
+            assert_outcome(&evicted(&fake, yaml, name).await, DenyReason::UndeclaredSize { voters: 2 });
         }
         assert!(fake.state().actions.is_empty(), "{at}: {:?}", fake.state().actions);
         // With a declared size of two, one is allowed and the other one waits.
@@ -118,13 +118,13 @@ async fn two_voters_of_an_undeclared_cluster_both_stay() {
         let three = with(yaml, "expectedMembers: 3");
         assert_outcome(
             &deleted(&fake, &three, "etcd-1").await,
-            Reason::TooFewVoters { voters: 2, expected: 3 },
+            DenyReason::TooFewVoters { voters: 2, expected: 3 },
         );
     }
     // A single member without a declared size may be the last one of more.
     let one = || Fake::of(1).with(bare);
     let ruling = deleted(&one(), LEAST, "etcd-0").await;
-    assert_outcome(&ruling, Reason::UndeclaredSize { voters: 1 });
+    assert_outcome(&ruling, DenyReason::UndeclaredSize { voters: 1 });
     assert_text(&ruling, "deny", "expectedMembers: 1");
     assert_outcome(
         &deleted(&one(), &with(LEAST, "expectedMembers: 1"), "etcd-0").await,
@@ -134,9 +134,9 @@ async fn two_voters_of_an_undeclared_cluster_both_stay() {
 
 #[tokio::test(start_paused = true)]
 async fn the_owner_declares_the_size() {
-    let few = || Expected::Denied(Reason::TooFewVoters { voters: 2, expected: 3 });
+    let few = || Expected::Denied(DenyReason::TooFewVoters { voters: 2, expected: 3 });
     let small = || Expected::Warning(Warning::Outage { voters: 2 });
-    let undeclared = || Expected::Denied(Reason::UndeclaredSize { voters: 2 });
+    let undeclared = || Expected::Denied(DenyReason::UndeclaredSize { voters: 2 });
     for (spec, expected) in [
         (json!({"size": 3}), few()),
         (json!({"replicas": 3}), few()),
@@ -158,7 +158,7 @@ async fn the_owner_declares_the_size() {
     for yaml in [with(LEAST, "expectedMembers: 2"), with(TOGETHER, "expectedMembers: 2")] {
         assert_outcome(
             &deleted(&two_are_left(set(3)), &yaml, "etcd-1").await,
-            Reason::TooFewVoters { voters: 2, expected: 3 },
+            DenyReason::TooFewVoters { voters: 2, expected: 3 },
         );
         assert_outcome(&deleted(&two_are_left(set(2)), &yaml, "etcd-1").await, Warning::Outage { voters: 2 });
     }
@@ -166,12 +166,12 @@ async fn the_owner_declares_the_size() {
     let one = with(LEAST, "expectedMembers: 1");
     assert_outcome(
         &deleted(&two_are_left(set(3)), &one, "etcd-1").await,
-        Reason::TooFewVoters { voters: 2, expected: 3 },
+        DenyReason::TooFewVoters { voters: 2, expected: 3 },
     );
     // A `StatefulSet` without pods is not found, so the sum of the others is only a lower bound.
     assert_outcome(
         &deleted(&two_are_left(set(2)), TOGETHER, "etcd-1").await,
-        Reason::UndeclaredSize { voters: 2 },
+        DenyReason::UndeclaredSize { voters: 2 },
     );
     assert_outcome(&deleted(&two_are_left(set(2)), LEAST, "etcd-1").await, Warning::Outage { voters: 2 });
 }
@@ -190,7 +190,7 @@ async fn an_unreadable_owner_makes_the_size_unknown() {
     // A denial that does not depend on the size has its own reason.
     let unhealthy =
         two_are_left(|s| s.members.get_mut("etcd-0").unwrap().behind = 9000).with_error("statefulsets");
-    assert_outcome(&deleted(&unhealthy, LEAST, "etcd-1").await, Reason::OtherUnhealthy);
+    assert_outcome(&deleted(&unhealthy, LEAST, "etcd-1").await, DenyReason::OtherUnhealthy);
     let fake = two_are_left(|s| made(s, &json!({"size": 3}))).with_error("etcdclusters");
     assert_outcome(&deleted(&fake, NAMED, "etcd-1").await, Expected::UnreadSize);
 }
@@ -260,7 +260,7 @@ async fn a_scaled_down_member_of_two_must_leave_the_list_first() {
     };
     for user in ["ann", CONTROLLER] {
         let ruling = deleted_by(&to(1), LEAST, "etcd-1", user, |_| {}).await;
-        assert_outcome(&ruling, Reason::ScaledAway { voters: 2 });
+        assert_outcome(&ruling, DenyReason::ScaledAway { voters: 2 });
         assert_text(
             &ruling,
             "deny",
@@ -299,7 +299,7 @@ async fn a_scaled_down_member_of_two_must_leave_the_list_first() {
     let one = with(TOGETHER, "expectedMembers: 1");
     assert_outcome(
         &deleted_by(&last, &one, "etcd-0", CONTROLLER, |_| {}).await,
-        Reason::UndeclaredSize { voters: 1 },
+        DenyReason::UndeclaredSize { voters: 1 },
     );
 }
 
@@ -307,7 +307,7 @@ async fn a_scaled_down_member_of_two_must_leave_the_list_first() {
 async fn a_failed_scale_up_can_be_scaled_back() {
     let up = || Fake::of(3).with(|s| s.members.retain(|name, _| name != "etcd-2"));
     let ruling = deleted(&up(), LEAST, "etcd-1").await;
-    assert_outcome(&ruling, Reason::TooFewVoters { voters: 2, expected: 3 });
+    assert_outcome(&ruling, DenyReason::TooFewVoters { voters: 2, expected: 3 });
     assert_text(
         &ruling,
         "deny",

@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use super::super::decide::{Reason, UnknownCause, Warning};
+use super::super::decide::{DenyReason, UnknownCause, Warning};
 use super::super::fixture::{LEAST, delete};
-use super::super::table::{MemberState, Problem};
+use super::super::table::{MemberProblem, MemberState};
 use super::expect::{Expected, assert_outcome, quorum, text_of, verdict_of};
 use super::fake::{Fake, FakeMember, Reply, ReportedLeader, alarm, deleted, evicted, review};
 use cluster::cause;
@@ -118,13 +118,13 @@ async fn refused_connections_may_mean_a_wrong_port() {
 async fn two_leaders_of_one_term_count_as_none() {
     let fake =
         Fake::of(3).with(|s| s.members.get_mut("etcd-2").unwrap().leader = ReportedLeader::FakeMember(12));
-    assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Problem::NoLeader);
+    assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, MemberProblem::NoLeader);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_is_not_listed_does_not_count() {
     let fake = Fake::of(3).with(|s| s.leader = Some(99));
-    assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Problem::NoLeader);
+    assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, MemberProblem::NoLeader);
 }
 
 #[tokio::test(start_paused = true)]
@@ -282,8 +282,8 @@ async fn a_corrupt_alarm_without_a_member_denies_all_members() {
     let fake = || Fake::of(3).with(|s| s.alarms = vec![alarm(0, AlarmKind::Corrupt)]);
     for name in ["etcd-0", "etcd-1"] {
         let ruling = deleted(&fake(), LEAST, name).await;
-        assert_outcome(&ruling, Reason::Corrupt);
-        assert_outcome(&ruling, Problem::Corruption);
+        assert_outcome(&ruling, DenyReason::Corrupt);
+        assert_outcome(&ruling, MemberProblem::Corruption);
         assert!(fake().state().actions.is_empty());
     }
     // A member that is down is allowed.

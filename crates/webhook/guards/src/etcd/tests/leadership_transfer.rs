@@ -6,7 +6,7 @@ use admission::{Code, Verdict};
 use futures_util::future::join;
 use k8s_openapi::jiff::Timestamp;
 
-use super::super::decide::{Reason, Warning};
+use super::super::decide::{DenyReason, Warning};
 use super::super::fixture::{LEAST, NOW, delete, evict};
 use super::CONTROLLER;
 use super::expect::{Expected, Reviewed, assert_outcome, assert_text, reserved, text_of, verdict_of};
@@ -114,7 +114,7 @@ async fn a_leader_that_never_transfers_does_not_block_others_forever() {
     for seconds in (0..=105).step_by(5) {
         fake.state().elapsed = Duration::from_secs(seconds);
         let ruling = evicted(&fake, LEAST, "etcd-0").await;
-        let expected = if seconds <= 60 { Reason::NoTransfer.into() } else { Expected::Backoff };
+        let expected = if seconds <= 60 { DenyReason::NoTransfer.into() } else { Expected::Backoff };
         assert_outcome(&ruling, expected);
         assert_outcome(&evicted(&fake, LEAST, "etcd-1").await, reserved("etcd-0"));
     }
@@ -122,7 +122,7 @@ async fn a_leader_that_never_transfers_does_not_block_others_forever() {
     assert_outcome(&evicted(&fake, LEAST, "etcd-1").await, Expected::Allow);
     // The leader itself is allowed later.
     let fake = Fake::of(3).with(|s| s.transfer_result = Some(TransferResult::Unsupported));
-    assert_outcome(&evicted(&fake, LEAST, "etcd-0").await, Reason::NoTransfer);
+    assert_outcome(&evicted(&fake, LEAST, "etcd-0").await, DenyReason::NoTransfer);
     fake.state().elapsed = Duration::from_secs(46);
     fake.state().transfer_result = None;
     assert_outcome(&evicted(&fake, LEAST, "etcd-0").await, Warning::Transferred { to: "etcd-1".into() });
@@ -194,14 +194,14 @@ async fn failing_retries_back_off_after_a_minute_until_others_had_time() {
     }
     // The last reservation ends after 105 s. Other pods have 15 s more.
     for seconds in [65, 90, 105, 120] {
-        assert_outcome(&at(seconds).await, Reason::Backoff { since: since(0) });
+        assert_outcome(&at(seconds).await, DenyReason::Backoff { since: since(0) });
         let dry = evict("etcd-1", |r| r["dryRun"] = true.into());
         assert_outcome(&review(&fake.guard(LEAST), &dry).await, Expected::Backoff);
     }
     for seconds in [121, 150, 181] {
         assert_outcome(&at(seconds).await, Expected::Allow);
     }
-    assert_outcome(&at(186).await, Reason::Backoff { since: since(121) });
+    assert_outcome(&at(186).await, DenyReason::Backoff { since: since(121) });
     // A pod that is being deleted needs no reservation.
     fake.mark_deleted("etcd-1");
     assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::Allow);

@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use super::super::decide::{Concern, Reason, UnknownCause, Warning};
+use super::super::decide::{Concern, DenyReason, UnknownCause, Warning};
 use super::super::fixture::LEAST;
-use super::super::table::Problem;
+use super::super::table::MemberProblem;
 use super::expect::{Expected, assert_outcome, assert_text, quorum, reserved, text_of, verdict_of};
 use super::fake::{Fake, Reply, ReportedLeader, State, alarm, deleted, deleted_by, evicted};
 use super::{CONTROLLER, REMOVED};
@@ -63,7 +63,7 @@ async fn only_a_healthy_member_with_a_grace_period_leaves_the_list() {
         s.pods[1]["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
     });
     let ruling = deleted(&lags, REMOVED, "etcd-1").await;
-    assert_outcome(&ruling, Warning::Unhealthy(Problem::Behind(9000)));
+    assert_outcome(&ruling, Warning::Unhealthy(MemberProblem::Behind(9000)));
     assert_eq!(ruling.warnings.fitted().len(), 1, "{:?}", ruling.warnings);
     assert_outcome(
         &deleted_by(&lags, REMOVED, "etcd-1", "ann", at_once).await,
@@ -143,14 +143,14 @@ async fn one_of_two_without_a_response_is_allowed_after_quorum_loss() {
         let fake = Fake::of(2).leaderless().with(|s| reply(s, "etcd-1", Reply::NoResponse(code)));
         assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Warning::QuorumLost);
         assert_outcome(&evicted(&fake, LEAST, "etcd-1").await, Warning::QuorumLost);
-        assert_outcome(&deleted(&fake, LEAST, "etcd-0").await, Reason::QuorumLost);
+        assert_outcome(&deleted(&fake, LEAST, "etcd-0").await, DenyReason::QuorumLost);
     }
     let four = Fake::of(4).leaderless().with(|s| {
         reply(s, "etcd-2", Reply::NoResponse(cause::TIMEOUT));
         reply(s, "etcd-3", Reply::NoResponse(cause::UNREACHABLE));
     });
     assert_outcome(&deleted(&four, LEAST, "etcd-3").await, Warning::QuorumLost);
-    assert_outcome(&deleted(&four, LEAST, "etcd-1").await, Reason::QuorumLost);
+    assert_outcome(&deleted(&four, LEAST, "etcd-1").await, DenyReason::QuorumLost);
 }
 
 #[tokio::test(start_paused = true)]
@@ -228,7 +228,7 @@ async fn scaling_one_of_several_statefulsets_to_zero_is_not_a_teardown() {
 #[tokio::test(start_paused = true)]
 async fn leader_refuse_denies_the_leader_of_two() {
     let yaml = format!("onLeaderDelete: deny\n{LEAST}");
-    assert_outcome(&deleted(&Fake::of(2), &yaml, "etcd-0").await, Reason::LeaderForbidden);
+    assert_outcome(&deleted(&Fake::of(2), &yaml, "etcd-0").await, DenyReason::LeaderForbidden);
     assert_outcome(&deleted(&Fake::of(2), &yaml, "etcd-1").await, Warning::Outage { voters: 2 });
     assert_outcome(
         &deleted_by(&Fake::of(2), &yaml, "etcd-0", CONTROLLER, |_| {}).await,
@@ -343,7 +343,7 @@ async fn two_voters_of_a_cluster_of_three_both_stay() {
     let both = || learns().with(|s| s.members.get_mut("etcd-1").unwrap().is_learner = true);
     for yaml in [LEAST, TOGETHER] {
         for (fake, voters) in [(learns(), 2), (removed(), 2), (both(), 1)] {
-            let few = || Reason::TooFewVoters { voters, expected: 3 };
+            let few = || DenyReason::TooFewVoters { voters, expected: 3 };
             for name in ["etcd-0", "etcd-1"] {
                 if fake.state().members[name].is_learner {
                     continue;
@@ -363,7 +363,7 @@ async fn two_voters_of_a_cluster_of_three_both_stay() {
         Fake::of(2).with(|s| s.listed = vec![Member { id: 90, is_learner: true, ..Member::default() }]);
     assert_outcome(
         &deleted(&unstarted, LEAST, "etcd-1").await,
-        Reason::TooFewVoters { voters: 2, expected: 3 },
+        DenyReason::TooFewVoters { voters: 2, expected: 3 },
     );
     // A `StatefulSet` with two replicas and two members is small.
     let two = removed().with(|s| {
@@ -385,7 +385,7 @@ async fn two_members_are_allowed_one_after_the_other() {
         assert_outcome(&deleted_by(&fake, LEAST, "etcd-0", user, |_| {}).await, reserved("etcd-1"));
         fake.mark_deleted("etcd-1");
         fake.state().elapsed = std::time::Duration::from_secs(60);
-        assert_outcome(&deleted_by(&fake, LEAST, "etcd-0", user, |_| {}).await, Reason::OtherLeaving);
+        assert_outcome(&deleted_by(&fake, LEAST, "etcd-0", user, |_| {}).await, DenyReason::OtherLeaving);
         fake.set("etcd-1", Reply::NoResponse(cause::TIMEOUT));
         let ruling = deleted_by(&fake, LEAST, "etcd-0", user, |_| {}).await;
         assert_outcome(&ruling, Expected::Unread(cause::UNCLEAR));
@@ -410,15 +410,15 @@ async fn two_members_are_allowed_one_after_the_other() {
 async fn the_healthy_one_of_two_members_stays() {
     let unhealthy = |change: fn(&mut State)| Fake::of(2).with(change);
     let lags = || unhealthy(|s| s.members.get_mut("etcd-1").unwrap().behind = 9000);
-    assert_outcome(&deleted(&lags(), LEAST, "etcd-0").await, Reason::OtherUnhealthy);
-    assert_outcome(&deleted(&lags(), LEAST, "etcd-1").await, Warning::Unhealthy(Problem::Behind(9000)));
+    assert_outcome(&deleted(&lags(), LEAST, "etcd-0").await, DenyReason::OtherUnhealthy);
+    assert_outcome(&deleted(&lags(), LEAST, "etcd-1").await, Warning::Unhealthy(MemberProblem::Behind(9000)));
     let down = || unhealthy(|s| reply(s, "etcd-1", Reply::NoResponse(cause::TIMEOUT)));
     assert_outcome(&deleted(&down(), LEAST, "etcd-0").await, Expected::Unread(cause::UNCLEAR));
     let corrupt = || unhealthy(|s| s.alarms = vec![alarm(11, AlarmKind::Corrupt)]);
-    assert_outcome(&deleted(&corrupt(), LEAST, "etcd-0").await, Reason::OtherUnhealthy);
+    assert_outcome(&deleted(&corrupt(), LEAST, "etcd-0").await, DenyReason::OtherUnhealthy);
     assert_outcome(&deleted(&corrupt(), LEAST, "etcd-1").await, Warning::Outage { voters: 2 });
     let doubted = unhealthy(|s| s.alarms = vec![alarm(0, AlarmKind::Corrupt)]);
-    assert_outcome(&deleted(&doubted, LEAST, "etcd-1").await, Reason::Corrupt);
+    assert_outcome(&deleted(&doubted, LEAST, "etcd-1").await, DenyReason::Corrupt);
 }
 
 #[tokio::test(start_paused = true)]

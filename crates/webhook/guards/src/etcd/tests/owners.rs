@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::super::decide::{Concern, Reason, Warning};
+use super::super::decide::{Concern, DenyReason, Warning};
 use super::super::facts::Leaving;
 use super::super::fixture::LEAST;
 use super::super::table::MemberState;
@@ -123,6 +123,6 @@ async fn a_member_on_a_deleted_node_does_not_count() {
     assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, Expected::Allow);
     // One of two must stay.
     let two = Fake::of(2).with(|s| drop(s.others.remove(&("nodes", "n1".to_owned()))));
-    assert_outcome(&deleted(&two, LEAST, "etcd-0").await, Reason::OtherLeaving);
+    assert_outcome(&deleted(&two, LEAST, "etcd-0").await, DenyReason::OtherLeaving);
     assert_outcome(&deleted(&two, LEAST, "etcd-1").await, Expected::Allow);
 }

@@ -6,7 +6,7 @@ use admission::{Code, Verdict};
 use futures_util::future::join;
 use serde_json::{Value, json};
 
-use super::super::decide::{Allowed, Reason, UnknownCause, Warning};
+use super::super::decide::{Allowed, DenyReason, UnknownCause, Warning};
 use super::super::fixture::{LEAST, NOW, delete, evict};
 use super::CONTROLLER;
 use super::expect::{Expected, assert_outcome, assert_text, quorum, reserved};
@@ -363,7 +363,7 @@ async fn an_eviction_of_a_previous_pod_is_denied_like_that_of_a_missing_pod() {
     };
     let ruling = review(&fake.guard(LEAST), &of("uid-of-the-one-before")).await;
     // The API server of another cluster can have a pod with that uid, so this is not an allow.
-    assert_outcome(&ruling, Reason::NoPod);
+    assert_outcome(&ruling, DenyReason::NoPod);
     assert!(matches!(&ruling.verdict, Verdict::Deny(denial) if denial.code == Code::NotFound), "{ruling:?}");
     assert_eq!(fake.activity(), (0, 0));
     assert_outcome(

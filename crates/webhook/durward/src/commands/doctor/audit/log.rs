@@ -13,7 +13,7 @@ use guards::reason_on_one_line;
 use serde::Deserialize;
 
 use super::super::finding::Finding;
-use super::{AuditReport, Group, Guards, Seen, Source, guard_of};
+use super::{AuditReport, CallGroup, Guards, Seen, Source, guard_of};
 
 /// Limit of a line. An event with request and response has two objects of at most 3 MiB as JSON, which can be twice as long.
 const MAX_LINE: usize = 16 << 20;
@@ -62,7 +62,7 @@ struct ObjectRef {
 
 /// An element of [`NATIVE_FAILURE`].
 #[derive(Deserialize)]
-struct Failure {
+struct FailedValidation {
     policy: String,
     message: String,
 }
@@ -133,10 +133,10 @@ fn count(event: &Event, guards: &Guards, report: &mut AuditReport) {
     }
     for (key, value) in &event.annotations {
         if key == NATIVE_FAILURE {
-            let failures: Vec<Failure> = serde_json::from_str(value).unwrap_or_default();
-            for Failure { policy, message } in failures {
+            let failures: Vec<FailedValidation> = serde_json::from_str(value).unwrap_or_default();
+            for FailedValidation { policy, message } in failures {
                 if let Some(guard) = guards.of_policy(&policy) {
-                    let group = Group { policy, ..group(event, guard, guards) };
+                    let group = CallGroup { policy, ..group(event, guard, guards) };
                     report.would_deny.add(group, seen(event, &time, &message));
                 }
             }
@@ -155,7 +155,7 @@ fn count(event: &Event, guards: &Guards, report: &mut AuditReport) {
     }
 }
 
-fn group(event: &Event, guard: &'static str, guards: &Guards) -> Group {
+fn group(event: &Event, guard: &'static str, guards: &Guards) -> CallGroup {
     let user = event.impersonated_user.as_ref().unwrap_or(&event.user);
     let no_object = ObjectRef::default();
     let of = event.object_ref.as_ref().unwrap_or(&no_object);
@@ -164,14 +164,14 @@ fn group(event: &Event, guard: &'static str, guards: &Guards) -> Group {
     let resource = format!("{}{}{}", of.resource, after(".", &of.api_group), after("/", &of.subresource));
     // The API server sets the namespace of a Namespace to its name.
     let namespace = if of.resource == "namespaces" { "" } else { &of.namespace };
-    Group {
+    CallGroup {
         guard,
         is_controller: guards.is_controller(guard, &user.username),
         caller: excerpt(&user.username, MAX_NAME),
         verb: excerpt(&event.verb, MAX_NAME),
         resource: excerpt(&resource, MAX_NAME),
         namespace: excerpt(namespace, MAX_NAME),
-        ..Group::default()
+        ..CallGroup::default()
     }
 }
 

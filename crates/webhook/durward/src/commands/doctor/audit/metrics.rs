@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::super::finding::Finding;
 use super::super::install::client;
-use super::{AuditReport, Group, Groups, Guards, Seen, Source, guard_of};
+use super::{AuditReport, CallGroup, Groups, Guards, Seen, Source, guard_of};
 use crate::args::ClusterArgs;
 use crate::certificates::rfc3339;
 use crate::clients::home::home;
@@ -71,12 +71,12 @@ async fn read_pods(file: &File, client: &ApiClient, report: &mut AuditReport) ->
 pub(super) fn count(page: &str, report: &mut AuditReport) {
     let mut in_audit_mode = Vec::new();
     for (labels, count) in series(page, "durward_would_deny_total") {
-        add(&mut report.would_deny, guard_of(label(labels, "guard")), Group::default(), count);
+        add(&mut report.would_deny, guard_of(label(labels, "guard")), CallGroup::default(), count);
         in_audit_mode.extend((count > 0).then(|| label(labels, "guard")));
     }
     let unknown = series(page, "durward_unknown_total");
     for (labels, count) in unknown.filter(|(labels, _)| in_audit_mode.contains(&label(labels, "guard"))) {
-        let group = Group { cause: label(labels, "cause").to_owned(), ..Group::default() };
+        let group = CallGroup { cause: label(labels, "cause").to_owned(), ..CallGroup::default() };
         add(&mut report.unchecked, guard_of(label(labels, "guard")), group, count);
     }
 }
@@ -87,16 +87,16 @@ pub(super) fn count_policies(page: &str, target: &str, guards: &Guards, report: 
     for (labels, count) in all.filter(|(labels, _)| label(labels, "enforcement_action") == "audit") {
         let policy = label(labels, "policy").to_owned();
         let guard = guards.of_policy(&policy);
-        add(&mut report.would_deny, guard, Group { policy, ..Group::default() }, count);
+        add(&mut report.would_deny, guard, CallGroup { policy, ..CallGroup::default() }, count);
     }
     let start = series(page, "process_start_time_seconds").next();
     let from = start.and_then(|(_, seconds)| i64::try_from(seconds).ok()).map(rfc3339).unwrap_or_default();
     report.sources.push(Source { name: format!("API server ({target})"), from, ..Source::default() });
 }
 
-fn add(groups: &mut Groups, guard: Option<&'static str>, group: Group, count: u64) {
+fn add(groups: &mut Groups, guard: Option<&'static str>, group: CallGroup, count: u64) {
     if let Some(guard) = guard.filter(|_| count > 0) {
-        groups.add(Group { guard, ..group }, Seen { count, ..Seen::default() });
+        groups.add(CallGroup { guard, ..group }, Seen { count, ..Seen::default() });
     }
 }
 

@@ -59,12 +59,12 @@ struct Source {
 
 /// Groups of requests, in the order of the report.
 #[derive(Debug, Default)]
-struct Groups(BTreeMap<Group, Seen>);
+struct Groups(BTreeMap<CallGroup, Seen>);
 
 /// The requests that are counted together. Metrics have no callers, and logs no causes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Group {
+struct CallGroup {
     guard: &'static str,
     /// The native policy.
     policy: String,
@@ -91,9 +91,9 @@ struct Seen {
 }
 
 impl Groups {
-    fn add(&mut self, mut group: Group, seen: Seen) {
+    fn add(&mut self, mut group: CallGroup, seen: Seen) {
         if self.0.len() >= MAX_GROUPS && !self.0.contains_key(&group) {
-            group = Group { guard: group.guard, policy: group.policy, ..Group::default() };
+            group = CallGroup { guard: group.guard, policy: group.policy, ..CallGroup::default() };
         }
         let Some(known) = self.0.get_mut(&group) else {
             self.0.insert(group, seen);
@@ -110,7 +110,7 @@ impl Serialize for Groups {
         #[derive(Serialize)]
         struct Row<'g> {
             #[serde(flatten)]
-            group: &'g Group,
+            group: &'g CallGroup,
             #[serde(flatten)]
             seen: &'g Seen,
         }

@@ -6,7 +6,7 @@ use console::exit::Exit;
 use console::output::Style;
 use serde_json::{Value, json};
 
-use super::{AuditReport, Group, Groups, Guards, Seen, log, metrics};
+use super::{AuditReport, CallGroup, Groups, Guards, Seen, log, metrics};
 use crate::file::{File, Purpose};
 
 const RECORDED: &str = include_str!("../../../../../../../examples/audit/audit.log");
@@ -44,8 +44,8 @@ fn changed(change: impl FnOnce(&mut Value)) -> String {
 
 /// Returns guard, policy, caller, request and number of each group.
 fn rows(groups: &Groups) -> Vec<String> {
-    let row = |(group, seen): (&Group, &Seen)| {
-        let Group { guard, policy, caller, verb, resource, namespace, cause, is_controller } = group;
+    let row = |(group, seen): (&CallGroup, &Seen)| {
+        let CallGroup { guard, policy, caller, verb, resource, namespace, cause, is_controller } = group;
         let kind = if *is_controller { "controller" } else { "user" };
         let text = [*guard, policy, kind, caller, verb, resource, namespace, cause].join(" ");
         format!("{} {}", text.split_whitespace().collect::<Vec<_>>().join(" "), seen.count)
@@ -192,12 +192,12 @@ fn many_callers_need_bounded_memory() {
     for number in 0..super::MAX_GROUPS + 5 {
         let caller = number.to_string();
         groups.add(
-            Group { guard: "deletion", caller, ..Group::default() },
+            CallGroup { guard: "deletion", caller, ..CallGroup::default() },
             Seen { count: 1, ..Seen::default() },
         );
     }
     assert_eq!(groups.0.len(), super::MAX_GROUPS + 1);
-    assert_eq!(groups.0[&Group { guard: "deletion", ..Group::default() }].count, 5);
+    assert_eq!(groups.0[&CallGroup { guard: "deletion", ..CallGroup::default() }].count, 5);
     let report = read(changed(|event| event["impersonatedUser"]["username"] = "x".repeat(1 << 20).into()));
     assert!(rows(&report.would_deny)[0].len() < 400);
 }

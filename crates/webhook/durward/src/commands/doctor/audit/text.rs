@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use console::output::{Style, lines};
 
 use super::super::finding;
-use super::{AuditReport, Group, Groups, Seen, Source};
+use super::{AuditReport, CallGroup, Groups, Seen, Source};
 
 /// Rows below a heading. JSON has all.
 const SHOWN: usize = 30;
@@ -78,7 +78,9 @@ impl AuditReport {
     /// Returns the lines that exempt all callers, by the section of their guard.
     fn exemptions(&self) -> String {
         let mut callers: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
-        for Group { guard, caller, .. } in self.would_deny.0.keys().filter(|group| !group.caller.is_empty()) {
+        for CallGroup { guard, caller, .. } in
+            self.would_deny.0.keys().filter(|group| !group.caller.is_empty())
+        {
             let account = caller.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
             let (key, name) = match account {
                 Some((namespace, name)) => ("serviceAccounts", format!("{namespace}/{name}")),
@@ -116,7 +118,7 @@ fn doctor(guard: &str) -> &'static str {
 }
 
 fn table(title: &str, groups: &Groups, style: Style) -> String {
-    let mut by_heading: BTreeMap<_, Vec<(&Group, &Seen)>> = BTreeMap::new();
+    let mut by_heading: BTreeMap<_, Vec<(&CallGroup, &Seen)>> = BTreeMap::new();
     for (group, seen) in &groups.0 {
         let key = (group.guard, group.policy.as_str(), group.is_controller, group.caller.is_empty());
         by_heading.entry(key).or_default().push((group, seen));
@@ -134,7 +136,7 @@ fn table(title: &str, groups: &Groups, style: Style) -> String {
     out
 }
 
-impl Group {
+impl CallGroup {
     fn heading(&self) -> String {
         let policy =
             if self.policy.is_empty() { String::new() } else { format!(", native policy {}", self.policy) };
@@ -147,9 +149,9 @@ impl Group {
     }
 }
 
-fn row(group: &Group, seen: &Seen, style: Style) -> String {
+fn row(group: &CallGroup, seen: &Seen, style: Style) -> String {
     let Seen { count, first, last, message, .. } = seen;
-    let Group { cause, caller, verb, resource, namespace, .. } = group;
+    let CallGroup { cause, caller, verb, resource, namespace, .. } = group;
     if caller.is_empty() {
         let what = if cause.is_empty() { "requests" } else { cause };
         return format!("{count:>7}  {what}\n");

@@ -6,7 +6,7 @@ use guards::etcd::{
     ClusterReport, EmptyEntry, EntryOverlap, MemberReport, ReportCause, SurveyReport, UnreadScope,
 };
 
-use crate::clients::leftovers::Found;
+use crate::clients::leftovers::FoundLeftover;
 use crate::commands::doctor::finding::{self, Finding, Subject};
 
 /// The number of names that a message lists.
@@ -178,7 +178,7 @@ fn of_cluster(one: &ClusterReport, fixes: &Fixes) -> Vec<Finding> {
 }
 
 /// Reports annotations of overrides on pods and other guarded objects.
-pub(super) fn leftover(one: &Found, fixes: &Fixes) -> Finding {
+pub(super) fn leftover(one: &FoundLeftover, fixes: &Fixes) -> Finding {
     finding::leftover(None, one, |one, off| {
         format!("{} -n {} annotate {} {off}", fixes.kubectl, one.namespace, one.object())
     })

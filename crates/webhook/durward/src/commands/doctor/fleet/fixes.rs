@@ -14,13 +14,13 @@ use crate::clients::fleet::{FleetContext, kubectl};
 const ADMIN: &str = "karmada-admin.config";
 
 /// The values that appear in commands.
-pub(super) struct Fixes<'e> {
+pub(super) struct FleetFixes<'e> {
     fleet: &'e Fleet,
     access: &'e Access,
     manifests: &'e str,
 }
 
-impl<'e> Fixes<'e> {
+impl<'e> FleetFixes<'e> {
     /// Takes the values from a context.
     pub(super) fn of(context: &'e FleetContext) -> Self {
         Self { fleet: context.survey.fleet(), access: &context.access, manifests: &context.manifests }
@@ -150,8 +150,8 @@ impl<'e> Fixes<'e> {
 mod tests {
     use super::*;
 
-    fn fixes<'m>(fleet: &'m Fleet, access: &'m Access) -> Fixes<'m> {
-        Fixes { fleet, access, manifests: "durward manifests --config d.yaml" }
+    fn fixes<'m>(fleet: &'m Fleet, access: &'m Access) -> FleetFixes<'m> {
+        FleetFixes { fleet, access, manifests: "durward manifests --config d.yaml" }
     }
 
     fn access(kubeconfig: &str, context: Option<&str>) -> Access {
@@ -212,8 +212,11 @@ mod tests {
         }
         assert_eq!(fixes.list(), "kubectl --kubeconfig k config get-contexts");
         let (no_fleet, no_access) = (Fleet::None, Access::default());
-        let plain =
-            Fixes { fleet: &no_fleet, access: &no_access, manifests: "durward manifests --config d.yaml" };
+        let plain = FleetFixes {
+            fleet: &no_fleet,
+            access: &no_access,
+            manifests: "durward manifests --config d.yaml",
+        };
         assert_eq!(plain.cluster(&Cluster::Local, cause::TIMEOUT), "kubectl get --raw /version");
     }
 }

@@ -10,7 +10,7 @@ use lxcfs::{DEVICE, LxcfsFile, NODE_ANNOTATION, NodeSettings, READY_LABEL};
 use node::{FileState, NodeAnnotation};
 use serde::Serialize;
 
-use super::facts::{Component, Node, OTHER_INJECTOR, Pod, Pods, User};
+use super::facts::{AgentPod, Component, InjectedPod, LxcfsNode, OTHER_INJECTOR, Pods};
 use super::values::visible_values;
 use crate::commands::doctor::finding::{Finding, Subject};
 
@@ -104,7 +104,7 @@ impl NodeReport {
 /// Returns all nodes and findings.
 pub(super) fn all(
     expected: &Expectation,
-    nodes: Vec<Node>,
+    nodes: Vec<LxcfsNode>,
     pods: Option<&Pods>,
 ) -> (Vec<NodeReport>, Vec<Finding>) {
     let agents = pods.map_or(&[][..], |pods| &pods.agents);
@@ -112,7 +112,7 @@ pub(super) fn all(
     let mut findings = Vec::new();
     let mut unseen = Vec::new();
     for node in nodes {
-        let local: Vec<&Pod> = agents.iter().filter(|pod| pod.node == node.name).collect();
+        let local: Vec<&AgentPod> = agents.iter().filter(|pod| pod.node == node.name).collect();
         let one = NodeCheck { expected, node: &node, local: &local, agents };
         let said = one.serves();
         let serves = said.clone().unwrap_or(Serves::Unknown);
@@ -180,7 +180,7 @@ impl Expectation {
     }
 
     /// Reports a pod of LXCFS or its agents that is not ready.
-    fn pod(&self, pod: &Pod, is_served: bool) -> Option<Finding> {
+    fn pod(&self, pod: &AgentPod, is_served: bool) -> Option<Finding> {
         let why = pod.not_ready.as_deref()?;
         let matters = match pod.component {
             Component::Lxcfs if is_served => {
@@ -201,7 +201,7 @@ impl Expectation {
     }
 
     /// Reports nodes without any information about LXCFS.
-    fn unseen(&self, nodes: &[String], agents: &[Pod]) -> Option<Finding> {
+    fn unseen(&self, nodes: &[String], agents: &[AgentPod]) -> Option<Finding> {
         if nodes.is_empty() {
             return None;
         }
@@ -229,9 +229,9 @@ impl Expectation {
 /// The checks of one node.
 struct NodeCheck<'a> {
     expected: &'a Expectation,
-    node: &'a Node,
-    local: &'a [&'a Pod],
-    agents: &'a [Pod],
+    node: &'a LxcfsNode,
+    local: &'a [&'a AgentPod],
+    agents: &'a [AgentPod],
 }
 
 impl NodeCheck<'_> {
@@ -285,7 +285,7 @@ impl NodeCheck<'_> {
         self.node.label.is_none() && self.node.report.is_none() && self.local.is_empty()
     }
 
-    fn pod(&self, component: Component) -> Option<&Pod> {
+    fn pod(&self, component: Component) -> Option<&AgentPod> {
         self.local.iter().find(|pod| pod.component == component).copied()
     }
 
@@ -363,9 +363,9 @@ impl NodeCheck<'_> {
     }
 
     /// Reports pods whose containers started before the LXCFS of this node. Only the start of an LXCFS in a pod is known.
-    fn dead(&self, users: &[User]) -> Option<Finding> {
+    fn dead(&self, users: &[InjectedPod]) -> Option<Finding> {
         let started = self.pod(Component::Lxcfs)?.started.as_ref()?;
-        let is_dead = |user: &&User| user.node == self.node.name && user.started < *started;
+        let is_dead = |user: &&InjectedPod| user.node == self.node.name && user.started < *started;
         let dead: Vec<_> = users.iter().filter(is_dead).map(|user| user.name.as_str()).collect();
         if dead.is_empty() {
             return None;

@@ -36,7 +36,7 @@ pub(super) enum Component {
 
 /// A node as far as it concerns LXCFS.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Node {
+pub(super) struct LxcfsNode {
     pub(super) name: String,
     pub(super) is_windows: bool,
     /// The value of the readiness label.
@@ -53,7 +53,7 @@ pub(super) struct Node {
 
 /// A pod of LXCFS or its agents.
 #[derive(Debug, Clone)]
-pub(super) struct Pod {
+pub(super) struct AgentPod {
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) node: String,
@@ -64,7 +64,7 @@ pub(super) struct Pod {
     pub(super) started: Option<Time>,
 }
 
-impl Pod {
+impl AgentPod {
     /// Returns the arguments of kubectl that print its log.
     pub(super) fn logs(&self) -> String {
         format!("-n {} logs {}", self.namespace, self.name)
@@ -73,7 +73,7 @@ impl Pod {
 
 /// A pod with running containers that have files of LXCFS.
 #[derive(Debug, Clone)]
-pub(super) struct User {
+pub(super) struct InjectedPod {
     /// `NAMESPACE/NAME`
     pub(super) name: String,
     pub(super) node: String,
@@ -84,12 +84,12 @@ pub(super) struct User {
 /// The pods that matter here.
 #[derive(Debug, Default)]
 pub(super) struct Pods {
-    pub(super) agents: Vec<Pod>,
-    pub(super) users: Vec<User>,
+    pub(super) agents: Vec<AgentPod>,
+    pub(super) users: Vec<InjectedPod>,
 }
 
 /// Lists all nodes.
-pub(super) async fn nodes(reader: &dyn Reader) -> Result<Vec<Node>, Cause> {
+pub(super) async fn nodes(reader: &dyn Reader) -> Result<Vec<LxcfsNode>, Cause> {
     let nodes = Resource { group: "".into(), version: "v1".into(), plural: "nodes".into() };
     let mut all = Vec::new();
     for object in list(reader, &nodes, "").await? {
@@ -103,7 +103,7 @@ pub(super) async fn nodes(reader: &dyn Reader) -> Result<Vec<Node>, Cause> {
             .annotations
             .get(NODE_ANNOTATION)
             .map(|text| serde_json::from_str(text).map_err(|error| error.to_string()));
-        all.push(Node {
+        all.push(LxcfsNode {
             name,
             is_windows: info.operating_system == "windows",
             label: metadata.labels.get(READY_LABEL).cloned(),
@@ -141,7 +141,7 @@ pub(super) async fn pods(reader: &dyn Reader, root: &str) -> Result<Pods, Cause>
             .filter(|_| metadata.labels.get(NAME).is_some_and(|name| name == "durward"));
         let ours = OURS.iter().find(|(word, _)| component.is_some_and(|component| component == word));
         if let Some((_, component)) = ours {
-            all.agents.push(Pod {
+            all.agents.push(AgentPod {
                 not_ready: not_ready_reason(&status, metadata.deleting),
                 started: started(&status, |_| true),
                 node: spec.node_name.unwrap_or_default(),
@@ -153,7 +153,7 @@ pub(super) async fn pods(reader: &dyn Reader, root: &str) -> Result<Pods, Cause>
             && let Some(started) = started(&status, |container| has_files(&spec, container, root))
         {
             let node = spec.node_name.unwrap_or_default();
-            all.users.push(User { name: format!("{namespace}/{name}"), node, started });
+            all.users.push(InjectedPod { name: format!("{namespace}/{name}"), node, started });
         }
     }
     Ok(all)

@@ -39,7 +39,7 @@ impl Bundle for FakeBundle {
 /// A replica with two API servers: its own cluster, and the one that calls the guards.
 struct Replica {
     shared: Shared,
-    memory: Memory,
+    memory: PassMemory,
     checks: Checks,
     metrics: Metrics,
     bundle: Arc<FakeBundle>,
@@ -62,11 +62,11 @@ fn entry(name: &str) -> Value {
 impl Replica {
     /// Both API servers are the same unless `home` is given.
     fn new(manage: Manage, server: &FakeServer, home: Option<&FakeServer>) -> Self {
-        let target = Target {
+        let target = RegistrationTarget {
             is_karmada: home.is_some(),
             access: access("target"),
             entries: [vec![entry("deletion")], Vec::new()],
-            ..Target::without_guards()
+            ..RegistrationTarget::without_guards()
         };
         let needs = Needs {
             manage,
@@ -85,10 +85,10 @@ impl Replica {
             ca: CaSource::SelfManaged(Arc::clone(&bundle) as Arc<dyn Bundle>),
             wake: Notify::new(),
             clients: Mutex::new(clients),
-            status: Status::new(checks.clone(), &metrics),
+            status: PassStatus::new(checks.clone(), &metrics),
         };
         shared.status.expect();
-        let memory = Memory::default();
+        let memory = PassMemory::default();
         Self { shared, memory, checks, metrics, bundle }
     }
 
@@ -97,7 +97,7 @@ impl Replica {
     }
 
     /// Changes the needs of the API server that calls the guards.
-    fn need(&self, change: impl FnOnce(&mut Target)) {
+    fn need(&self, change: impl FnOnce(&mut RegistrationTarget)) {
         let mut needs = (*self.shared.needs()).clone();
         change(&mut needs.targets[0]);
         *lock(&self.shared.needs) = Arc::new(needs);
@@ -460,7 +460,7 @@ async fn inspection_finds_every_problem_and_writes_nothing() {
     let codes = async |replica: &Replica| {
         let needs = replica.shared.needs();
         let target = &needs.targets[0];
-        let object = Object {
+        let object = WebhookObject {
             needs: &needs,
             target,
             webhook_type: WebhookType::Validating,

@@ -56,9 +56,9 @@ The pod's member is healthy and does not lead, and the deletion is reserved. A c
 ";
 
 /// Returns three members of which the second one is deleted by a user.
-fn three(own: Problem, leads: bool) -> Any {
+fn three(own: MemberProblem, leads: bool) -> Any {
     Any {
-        members: vec![Problem::None, own, Problem::None],
+        members: vec![MemberProblem::None, own, MemberProblem::None],
         target: 1,
         leader: Some(usize::from(leads)),
         without_pod: 0,
@@ -129,36 +129,36 @@ fn table(out: &mut String, title: &str, columns: &[&str], rows: Vec<(String, Vec
 fn by_quorum(out: &mut String) {
     let columns = ["healthy", "one is down", "one fails TLS", "one is leaving", "one is behind", "no leader"];
     let others = [
-        Problem::None,
-        Problem::NoResponse(cause::NOT_LISTENING),
-        Problem::NoResponse(cause::TLS),
-        Problem::Deleting,
-        Problem::Behind,
-        Problem::Leaderless,
+        MemberProblem::None,
+        MemberProblem::NoResponse(cause::NOT_LISTENING),
+        MemberProblem::NoResponse(cause::TLS),
+        MemberProblem::Deleting,
+        MemberProblem::Behind,
+        MemberProblem::Leaderless,
     ];
     let states = [
-        ("healthy", Problem::None),
-        ("behind", Problem::Behind),
-        ("serves no reads", Problem::ReadFails),
-        ("knows no leader", Problem::Leaderless),
-        ("corrupt", Problem::Corrupt),
-        ("a learner", Problem::Learner),
-        ("not in the member list", Problem::Unlisted),
-        ("in another etcd cluster, with other members", Problem::OtherCluster),
-        ("has the id of another pod", Problem::Twice),
-        ("refuses connections", Problem::NoResponse(cause::NOT_LISTENING)),
-        ("times out", Problem::NoResponse(cause::TIMEOUT)),
-        ("fails TLS", Problem::NoResponse(cause::TLS)),
+        ("healthy", MemberProblem::None),
+        ("behind", MemberProblem::Behind),
+        ("serves no reads", MemberProblem::ReadFails),
+        ("knows no leader", MemberProblem::Leaderless),
+        ("corrupt", MemberProblem::Corrupt),
+        ("a learner", MemberProblem::Learner),
+        ("not in the member list", MemberProblem::Unlisted),
+        ("in another etcd cluster, with other members", MemberProblem::OtherCluster),
+        ("has the id of another pod", MemberProblem::Twice),
+        ("refuses connections", MemberProblem::NoResponse(cause::NOT_LISTENING)),
+        ("times out", MemberProblem::NoResponse(cause::TIMEOUT)),
+        ("fails TLS", MemberProblem::NoResponse(cause::TLS)),
     ];
-    let row = |name: &str, own: Problem, leads: bool| {
+    let row = |name: &str, own: MemberProblem, leads: bool| {
         let cells = others.map(|other| {
             let mut case = three(own, leads);
             case.members[2] = other;
-            if other == Problem::Leaderless && leads {
+            if other == MemberProblem::Leaderless && leads {
                 return "-".to_owned();
             }
-            if other == Problem::Leaderless {
-                (case.members[0], case.leader) = (Problem::Leaderless, None);
+            if other == MemberProblem::Leaderless {
+                (case.members[0], case.leader) = (MemberProblem::Leaderless, None);
             }
             case.cell(|_, _| {})
         });
@@ -168,7 +168,10 @@ fn by_quorum(out: &mut String) {
     let rows = states.iter().flat_map(|(name, own)| {
         let can_lead = !matches!(
             own,
-            Problem::Learner | Problem::Unlisted | Problem::OtherCluster | Problem::Leaderless
+            MemberProblem::Learner
+                | MemberProblem::Unlisted
+                | MemberProblem::OtherCluster
+                | MemberProblem::Leaderless
         );
         std::iter::once(row(name, *own, false)).chain(can_lead.then(|| row(name, *own, true)))
     });
@@ -209,13 +212,13 @@ fn by_reservation(out: &mut String) {
         })
     };
     let rows = [
-        ("healthy", three(Problem::None, false)),
-        ("healthy, leads", three(Problem::None, true)),
-        ("behind", three(Problem::Behind, false)),
-        ("behind, leads", three(Problem::Behind, true)),
-        ("a learner", three(Problem::Learner, false)),
-        ("refuses connections", three(Problem::NoResponse(cause::NOT_LISTENING), false)),
-        ("times out", three(Problem::NoResponse(cause::TIMEOUT), false)),
+        ("healthy", three(MemberProblem::None, false)),
+        ("healthy, leads", three(MemberProblem::None, true)),
+        ("behind", three(MemberProblem::Behind, false)),
+        ("behind, leads", three(MemberProblem::Behind, true)),
+        ("a learner", three(MemberProblem::Learner, false)),
+        ("refuses connections", three(MemberProblem::NoResponse(cause::NOT_LISTENING), false)),
+        ("times out", three(MemberProblem::NoResponse(cause::TIMEOUT), false)),
     ];
     let rows = rows.iter().map(|(name, case)| {
         ((*name).to_owned(), (0..columns.len()).map(|column| cell(case, column)).collect())
@@ -233,7 +236,8 @@ fn by_leader_rule(out: &mut String) {
             let cell = |column: usize| {
                 let grace = (column == 3).then_some(0);
                 let leads = column != 4;
-                let case = Any { leader_rule: rule, by_controller, grace, ..three(Problem::None, leads) };
+                let case =
+                    Any { leader_rule: rule, by_controller, grace, ..three(MemberProblem::None, leads) };
                 case.cell(|_, progress| match column {
                     1 => progress.unable_to_lead = vec![Any::id(0), Any::id(2)],
                     2 | 3 => progress.cannot_move_leader = true,
@@ -259,28 +263,28 @@ fn by_size(out: &mut String) {
         DeclaredSizes::default(),
         DeclaredSizes { unread: Some(Cause::new(cause::FORBIDDEN, "no")), ..DeclaredSizes::default() },
     ];
-    let one = vec![Problem::None];
-    let two = |other| vec![other, Problem::None];
+    let one = vec![MemberProblem::None];
+    let two = |other| vec![other, MemberProblem::None];
     let rows = [
         ("1 voter", one),
-        ("2 voters, the other one is healthy", two(Problem::None)),
-        ("2 voters, the other one is behind", two(Problem::Behind)),
-        ("2 voters, the other one is leaving", two(Problem::Deleting)),
-        ("2 voters, the other one is down", two(Problem::NoResponse(cause::NOT_LISTENING))),
-        ("2 voters, no leader", two(Problem::Leaderless)),
+        ("2 voters, the other one is healthy", two(MemberProblem::None)),
+        ("2 voters, the other one is behind", two(MemberProblem::Behind)),
+        ("2 voters, the other one is leaving", two(MemberProblem::Deleting)),
+        ("2 voters, the other one is down", two(MemberProblem::NoResponse(cause::NOT_LISTENING))),
+        ("2 voters, no leader", two(MemberProblem::Leaderless)),
     ];
     let rows = rows.into_iter().map(|(name, members)| {
         let cells = declared.iter().enumerate().map(|(at, sizes)| {
             if at == 0 && members.len() > 1 {
                 return "-".to_owned();
             }
-            let has_leader = members[0] != Problem::Leaderless;
+            let has_leader = members[0] != MemberProblem::Leaderless;
             let case = Any {
                 target: members.len() - 1,
                 leader: has_leader.then_some(0),
                 sizes: sizes.clone(),
                 members: members.clone(),
-                ..three(Problem::None, false)
+                ..three(MemberProblem::None, false)
             };
             case.cell(|_, _| {})
         });
