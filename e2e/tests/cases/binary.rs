@@ -124,12 +124,11 @@ fn follow(context: &TestContext, shell: &Shell<'_>, node: &Node) -> Result<()> {
             })?;
         } else if heading == "Renew the serving certificate" && command.starts_with("install") {
             first = expiry()?;
-        } else if heading == "Renew the client certificate" {
-            until("the new certificate to be in use", || {
+        } else if heading == "Use a token instead" && command.contains("create namespace") {
+            until("the new serving certificate to be in use", || {
                 let now = expiry()?;
                 Ok((now != first, now))
             })?;
-        } else if heading == "Use a token instead" && command.contains("create namespace") {
             write("/etc/durward/token.yaml", &block(PAGE, "yaml", "Use a token instead")?)?;
             shell.run("sed -i 's/^namespace: .*/namespace: durward-system/' durward.yaml")?.succeeded()?;
         } else if command.contains("set-credentials durward --token") {
