@@ -17,7 +17,7 @@ pub struct FakeContent {
     pub world: World,
     /// The etcd members.
     pub etcd: FakeEtcd,
-    /// Faults. The last one applies first.
+    /// Rules for faults. A later one overrides.
     pub rules: Vec<FaultRule>,
     /// The largest number of objects on a page. The default is two, so that reading only the first page fails tests.
     pub page_size: usize,
@@ -150,16 +150,10 @@ impl FakeContent {
         self.most_in_progress = self.most_in_progress.max(self.in_progress);
     }
 
-    /// Returns the faults of a request up to the first one that ends it.
+    /// Returns the faults of a request, in the order of the rules.
     pub(super) fn faults(&mut self, request: SentRequest<'_>) -> Vec<RequestFault> {
         let mut rules = std::mem::take(&mut self.rules);
-        let mut faults = Vec::new();
-        for rule in rules.iter_mut().rev() {
-            faults.extend(rule(self, request));
-            if !matches!(faults.last(), None | Some(RequestFault::Takes(_) | RequestFault::Yields(_))) {
-                break;
-            }
-        }
+        let faults = rules.iter_mut().filter_map(|rule| rule(self, request)).collect();
         self.rules.splice(..0, rules);
         faults
     }

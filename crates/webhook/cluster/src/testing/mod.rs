@@ -48,15 +48,15 @@ pub enum RequestFault {
     Fails(Cause),
     /// It has no answer before its deadline.
     Hangs,
-    /// It takes this time, and further rules apply.
+    /// It takes this time, whatever its result is.
     Takes(Duration),
-    /// It takes so many turns of other tasks, and further rules apply.
+    /// It takes so many turns of other tasks, whatever its result is.
     Yields(usize),
     /// It returns this page.
     Page(Page),
 }
 
-/// Sees every request before the world answers it, and can change the content. The last rule applies first.
+/// Sees every request before the world answers it, and can change the content.
 pub type FaultRule = Box<dyn FnMut(&mut FakeContent, SentRequest<'_>) -> Option<RequestFault> + Send>;
 
 /// An entry of the log.

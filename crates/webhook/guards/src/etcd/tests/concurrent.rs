@@ -1,7 +1,5 @@
 //! Concurrent deletions, reviewed by several replicas.
 
-use std::time::Duration;
-
 use futures_util::future::join_all;
 use serde_json::json;
 

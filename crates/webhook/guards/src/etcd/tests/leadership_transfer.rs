@@ -1,7 +1,5 @@
 //! A leader transfers leadership to a reserved successor, which stays during the transfer.
 
-use std::time::Duration;
-
 use admission::{Code, Verdict};
 use futures_util::future::join;
 use k8s_openapi::jiff::Timestamp;
