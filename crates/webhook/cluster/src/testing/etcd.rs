@@ -163,7 +163,7 @@ impl FakeEtcd {
     }
 }
 
-/// Returns a member's pod: in the namespace `db`, of the StatefulSet before its ordinal, on the node `n` with its ordinal.
+/// Returns a member's pod: in the namespace `db`, of the `StatefulSet` before its ordinal, on the node `n` with its ordinal.
 pub fn etcd_pod(name: &str) -> Value {
     let (set, ordinal) = name.rsplit_once('-').unwrap_or((name, ""));
     json!({
@@ -185,7 +185,7 @@ pub fn etcd_pod(name: &str) -> Value {
 }
 
 impl FakeContent {
-    /// Adds the namespace `db` and the StatefulSet of an etcd cluster with this name.
+    /// Adds the namespace `db` and the `StatefulSet` of an etcd cluster with this name.
     pub fn add_etcd(&mut self, set: &str, replicas: u64) {
         self.insert("namespaces.v1", json!({"metadata": {"name": "db", "uid": "uid-db"}}));
         let metadata = json!({"namespace": "db", "name": set, "uid": format!("uid-{set}")});
@@ -206,7 +206,7 @@ impl FakeContent {
 }
 
 impl FakeWorld {
-    /// Returns so many healthy members of the StatefulSet `etcd`. The first one leads and has the id 10.
+    /// Returns so many healthy members of the `StatefulSet` `etcd`. The first one leads and has the id 10.
     pub fn of_etcd(members: u64) -> Self {
         Self::default().with(|content| {
             content.add_etcd("etcd", members);

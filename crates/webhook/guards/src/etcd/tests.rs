@@ -390,7 +390,7 @@ async fn teardown_and_repair_are_allowed_without_asking_members() {
         }),
         ("node", |s| s.remove(NODES, "n1")),
         ("already being deleted", |s| {
-            s.edit(PODS, "etcd-1", |pod| pod["metadata"]["deletionTimestamp"] = "x".into())
+            s.edit(PODS, "etcd-1", |pod| pod["metadata"]["deletionTimestamp"] = "x".into());
         }),
     ];
     for (why, change) in changes {
@@ -405,8 +405,8 @@ async fn teardown_and_repair_are_allowed_without_asking_members() {
     }
     let mirror = Fake::of(3).with(|s| {
         s.edit(PODS, "etcd-1", |pod| {
-            pod["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"})
-        })
+            pod["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"});
+        });
     });
     assert_outcome(&deleted(&mirror, LEAST, "etcd-1").await, Allowed::MirrorPod);
     assert_eq!(mirror.activity().0, 0);
@@ -538,7 +538,7 @@ async fn other_pods_are_ignored() {
 async fn an_override_on_the_pod_or_its_namespace_allows() {
     let override_annotations = |name: &str| json!({"durward.dev/delete-anyway": name, "durward.dev/delete-reason": "disk", "durward.dev/delete-until": "2026-11-21T18:00:00Z"});
     let fake = Fake::of(3).down(&["etcd-2"]).with(|s| {
-        s.edit(PODS, "etcd-1", |pod| pod["metadata"]["annotations"] = override_annotations("etcd-1"))
+        s.edit(PODS, "etcd-1", |pod| pod["metadata"]["annotations"] = override_annotations("etcd-1"));
     });
     assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::Overridden);
     assert_outcome(&evicted(&fake, LEAST, "etcd-1").await, Expected::Overridden);
@@ -547,7 +547,7 @@ async fn an_override_on_the_pod_or_its_namespace_allows() {
     });
     assert_outcome(&evicted(&fake, LEAST, "etcd-1").await, Expected::Overridden);
     let wrong = Fake::of(3).down(&["etcd-2"]).with(|s| {
-        s.edit(PODS, "etcd-1", |pod| pod["metadata"]["annotations"] = override_annotations("etcd-2"))
+        s.edit(PODS, "etcd-1", |pod| pod["metadata"]["annotations"] = override_annotations("etcd-2"));
     });
     assert_outcome(&deleted(&wrong, LEAST, "etcd-1").await, quorum(1, 3));
 }

@@ -8,7 +8,9 @@ use super::*;
 async fn removes_line_breaks_of_members_from_all_texts() {
     const FORGED: &str = "web\nError from server (Forbidden): \u{1b}[31mall is fine\u{202e}";
     let fleet = fleet(|content| {
-        ["m1", "m2", FORGED].iter().for_each(|name| content.add_member(name, &[]));
+        for name in ["m1", "m2", FORGED] {
+            content.add_member(name, &[]);
+        }
         add_pods(content, "m1", &[FORGED]);
         content.fault("m2: ", RequestFault::Fails(Cause::new(cause::REFUSED, FORGED)));
     });

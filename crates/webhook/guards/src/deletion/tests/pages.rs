@@ -31,6 +31,7 @@ fn on_list(
     })
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "the result of a rule")]
 fn fails(code: &'static str, text: &str) -> Option<RequestFault> {
     Some(RequestFault::Fails(Cause::new(code, text)))
 }
@@ -175,8 +176,11 @@ async fn an_acknowledgement_covers_garbage_and_missing_answers() {
 async fn an_invalid_object_does_not_hide_valid_ones() {
     let job = |name: &str, status: Value| json!({"metadata": {"namespace": "shop", "name": name}, "status": status});
     let with_jobs = |fleet: FakeWorld, jobs: &[Value]| {
-        fleet
-            .with(|content| jobs.iter().for_each(|job| content.insert_in("m1", "jobs.v1.batch", job.clone())))
+        fleet.with(|content| {
+            for job in jobs {
+                content.insert_in("m1", "jobs.v1.batch", job.clone());
+            }
+        })
     };
     let (odd, runs) = (job("odd", json!({"conditions": 7})), job("runs", json!({})));
     let ruling = delete_shop(&with_jobs(acknowledged(&[]), &[odd.clone(), runs])).await;

@@ -63,7 +63,9 @@ impl Fake {
 
     /// Makes members refuse connections.
     pub(super) fn down(self, names: &[&str]) -> Self {
-        names.iter().for_each(|name| self.set(name, Reply::NoResponse(cause::NOT_LISTENING)));
+        for name in names {
+            self.set(name, Reply::NoResponse(cause::NOT_LISTENING));
+        }
         self
     }
 

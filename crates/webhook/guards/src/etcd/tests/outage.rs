@@ -220,7 +220,7 @@ async fn scaling_one_of_several_statefulsets_to_zero_is_not_a_teardown() {
         set(s, "a", 0);
         set(s, "c", 0);
         s.edit(PODS, "etcd-0", |pod| {
-            drop(pod["metadata"].as_object_mut().unwrap().remove("ownerReferences"))
+            drop(pod["metadata"].as_object_mut().unwrap().remove("ownerReferences"));
         });
     });
     assert_outcome(&deleted_by(&mixed, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, quorum(1, 3));

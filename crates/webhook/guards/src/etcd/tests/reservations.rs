@@ -140,7 +140,7 @@ async fn an_overridden_member_is_reserved_even_over_another_one() {
         })
     };
     let on_pod = Fake::of(3).with(|s| {
-        s.edit(PODS, "etcd-1", |pod| pod["metadata"]["annotations"] = override_annotations("etcd-1"))
+        s.edit(PODS, "etcd-1", |pod| pod["metadata"]["annotations"] = override_annotations("etcd-1"));
     });
     assert_outcome(&evicted(&on_pod, LEAST, "etcd-2").await, Expected::Allow);
     assert_outcome(&evicted(&on_pod, LEAST, "etcd-1").await, Expected::Overridden);
