@@ -55,7 +55,7 @@ impl FakeContent {
     }
 
     /// Adds a member cluster of Karmada, with these annotations of its Cluster.
-    pub fn add_member(&mut self, name: &str, annotations: &[(&str, &str)]) {
+    pub fn add_member_cluster(&mut self, name: &str, annotations: &[(&str, &str)]) {
         let annotations: serde_json::Map<String, Value> =
             annotations.iter().map(|(key, value)| ((*key).to_owned(), Value::from(*value))).collect();
         let metadata = serde_json::json!({"name": name, "annotations": annotations});
@@ -135,13 +135,14 @@ impl FakeContent {
 
     /// Returns a member of the etcd cluster, which must exist.
     #[track_caller]
-    pub fn member(&mut self, name: &str) -> &mut super::FakeEtcdMember {
+    pub fn etcd_member(&mut self, name: &str) -> &mut super::FakeEtcdMember {
         self.etcd.members.get_mut(name).unwrap()
     }
 
     /// Adds a rule for every request whose text starts with `prefix`.
     pub fn fault(&mut self, prefix: &str, fault: RequestFault) {
-        self.rules.push(super::fault(prefix, fault));
+        let prefix = prefix.to_owned();
+        self.rules.push(Box::new(move |_, request| request.text.starts_with(&prefix).then(|| fault.clone())));
     }
 
     pub(super) fn begin(&mut self, text: &str) {

@@ -138,12 +138,6 @@ async fn no_answer(deadline: Instant) -> Cause {
     Cause::new(cause::TIMEOUT, format!("no answer in {:.1} s", started.elapsed().as_secs_f64()))
 }
 
-/// A rule that applies to every request whose text starts with `prefix`.
-pub fn fault(prefix: &str, fault: RequestFault) -> FaultRule {
-    let prefix = prefix.to_owned();
-    Box::new(move |_, request| request.text.starts_with(&prefix).then(|| fault.clone()))
-}
-
 /// Reads an answer that a [`World`] has at once.
 fn at_once<T>(answer: impl Future<Output = T>) -> T {
     use futures_util::FutureExt as _;

@@ -40,7 +40,7 @@ fn fleet(fill: impl FnOnce(&mut FakeContent)) -> FakeWorld {
 /// Returns a fleet with the member cluster `m1` that has the namespace `shop` and these pods.
 fn used(pods: &[&str]) -> FakeWorld {
     fleet(|content| {
-        content.add_member("m1", &[]);
+        content.add_member_cluster("m1", &[]);
         add_pods(content, "m1", pods);
     })
 }
@@ -55,7 +55,7 @@ fn add_pods(content: &mut FakeContent, cluster: &str, pods: &[&str]) {
 
 /// Adds the member cluster `m1` with a CRD that has these versions.
 fn add_crd(content: &mut FakeContent, versions: &[(&str, bool, bool)]) {
-    content.add_member("m1", &[]);
+    content.add_member_cluster("m1", &[]);
     content.insert_in("m1", CRDS, crd(versions));
 }
 
@@ -123,7 +123,7 @@ const ACKNOWLEDGED: [(&str, &str); 2] = [
 /// Returns a fleet with one member, which is acknowledged and has these pods.
 fn acknowledged(pods: &[&str]) -> FakeWorld {
     fleet(|content| {
-        content.add_member("m1", &ACKNOWLEDGED);
+        content.add_member_cluster("m1", &ACKNOWLEDGED);
         add_pods(content, "m1", pods);
     })
 }

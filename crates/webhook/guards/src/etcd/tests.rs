@@ -42,7 +42,7 @@ async fn a_follower_of_three_is_reserved_and_allowed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_transfers_to_the_member_with_the_least_lag() {
-    let fake = Fake::of(3).with(|state| state.member("etcd-1").behind = 900);
+    let fake = Fake::of(3).with(|state| state.etcd_member("etcd-1").behind = 900);
     let ruling = deleted(&fake, LEAST, "etcd-0").await;
     assert_outcome(&ruling, Warning::Transferred { to: "etcd-2".into() });
     assert_eq!(fake.content().actions, ["reserved etcd-0", "etcd-0 to 12"]);
@@ -123,7 +123,7 @@ async fn with_one_of_three_down_only_that_one_is_allowed() {
     let ruling = deleted(&Fake::of(3).down(&["etcd-2"]), LEAST, "etcd-1").await;
     assert_outcome(&ruling, quorum(1, 3));
     for code in [cause::NOT_LISTENING, cause::UNREACHABLE, cause::TIMEOUT, cause::TLS] {
-        let fake = Fake::of(3).with(|state| state.member("etcd-2").reply = Reply::NoResponse(code));
+        let fake = Fake::of(3).with(|state| state.etcd_member("etcd-2").reply = Reply::NoResponse(code));
         assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, Expected::Allow);
         assert_eq!(fake.content().actions, ["reserved etcd-2"], "it can become healthy before its deletion");
     }
@@ -143,7 +143,7 @@ async fn one_of_five_can_be_down_but_not_two() {
 async fn a_learner_is_allowed_and_a_follower_warns() {
     let fake = || {
         Fake::of(4).with(|state| {
-            let learner = state.member("etcd-3");
+            let learner = state.etcd_member("etcd-3");
             learner.is_learner = true;
             learner.reply = Reply::ReadHangs;
         })
@@ -166,7 +166,7 @@ async fn after_quorum_loss_dead_members_are_allowed_and_the_others_stay() {
     let unreachable = |down: &[&str]| {
         let fake = Fake::of(3).leaderless();
         for name in down {
-            fake.content().member(name).reply = Reply::NoResponse(cause::TIMEOUT);
+            fake.content().etcd_member(name).reply = Reply::NoResponse(cause::TIMEOUT);
         }
         fake
     };
@@ -196,7 +196,7 @@ async fn the_leader_of_the_higher_term_counts() {
             for one in state.etcd.members.values_mut() {
                 one.term = 5;
             }
-            let old = state.member("etcd-0");
+            let old = state.etcd_member("etcd-0");
             (old.term, old.leader, old.reply) = (4, ReportedLeader::Member(10), Reply::ReadHangs);
         })
     };
@@ -228,14 +228,14 @@ async fn a_full_database_is_reported_and_a_corrupt_member_does_not_count() {
 #[tokio::test(start_paused = true)]
 async fn a_member_that_hangs_does_not_count_and_costs_only_its_deadline() {
     for reply in [Reply::Hangs, Reply::ReadHangs] {
-        let fake = Fake::of(3).with(|state| state.member("etcd-2").reply = reply);
+        let fake = Fake::of(3).with(|state| state.etcd_member("etcd-2").reply = reply);
         let begun = tokio::time::Instant::now();
         assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, quorum(1, 3));
         assert!(begun.elapsed() < std::time::Duration::from_millis(1100), "{:?}", begun.elapsed());
     }
-    let behind = Fake::of(3).with(|state| state.member("etcd-2").behind = 5001);
+    let behind = Fake::of(3).with(|state| state.etcd_member("etcd-2").behind = 5001);
     assert_outcome(&deleted(&behind, LEAST, "etcd-1").await, Problem::Behind(5001));
-    let enough = Fake::of(3).with(|state| state.member("etcd-2").behind = 5000);
+    let enough = Fake::of(3).with(|state| state.etcd_member("etcd-2").behind = 5000);
     assert_outcome(&deleted(&enough, LEAST, "etcd-1").await, Expected::Allow);
 }
 
@@ -263,7 +263,7 @@ async fn an_isolated_member_with_an_old_list_never_makes_a_deletion_allowed() {
             }
             for target in others.iter().filter(|name| !stopped.contains(*name)) {
                 let fake = Fake::of(5).down(&stopped).with(|state| {
-                    let isolated = state.member("etcd-2");
+                    let isolated = state.etcd_member("etcd-2");
                     isolated.old_list = Some(vec![10, 11, 12]);
                     (isolated.reply, isolated.leader) = (Reply::ReadHangs, leader);
                 });
@@ -422,7 +422,7 @@ async fn a_container_counts_as_down_only_if_its_member_does_not_answer() {
     assert_outcome(&deleted(&answers, LEAST, "etcd-1").await, quorum(1, 3));
     let silent = |s: &mut fake::FakeContent| {
         waiting(s);
-        s.member("etcd-1").reply = Reply::NoResponse(cause::TIMEOUT);
+        s.etcd_member("etcd-1").reply = Reply::NoResponse(cause::TIMEOUT);
     };
     // A quorum works, so this member or the third one is part of it.
     let needed = Fake::of(3).down(&["etcd-2"]).with(silent);

@@ -142,8 +142,8 @@ mod tests {
             content.insert("namespaces.v1", json!({"metadata": {"name": "docs"}}));
             let key = (Resource::NAMESPACES, String::new(), "shop".to_owned());
             content.cluster(LOCAL).cached.insert(key, Arc::new(Metadata::default()));
-            content.add_member("m1", &[]);
-            content.add_member("m2", &[]);
+            content.add_member_cluster("m1", &[]);
+            content.add_member_cluster("m2", &[]);
             content.insert_in("m1", "namespaces.v1", json!({"metadata": {"name": "shop"}}));
             let fails = |code, text: &str| RequestFault::Fails(Cause::new(code, text));
             content.fault("m1: namespaces/v1", fails(cause::TIMEOUT, "no answer"));

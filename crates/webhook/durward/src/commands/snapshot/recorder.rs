@@ -196,7 +196,7 @@ mod tests {
         // Three pods on three pages, and pages that end after the first one.
         let world = FakeWorld::default().with(|content| {
             for name in ["m1", "m2"] {
-                content.add_member(name, &[]);
+                content.add_member_cluster(name, &[]);
                 add_pods(content, name, &["a", "b", "c"]);
             }
             content.fault("m2: pods/v1 in \"shop\" from", fails(cause::BUSY, "the page expired"));

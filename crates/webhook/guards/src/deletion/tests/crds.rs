@@ -43,7 +43,7 @@ async fn prefers_the_stored_version_to_other_served_versions() {
 #[tokio::test(start_paused = true)]
 async fn counts_objects_of_a_crd_that_a_member_is_deleting() {
     let fleet = fleet(|content| {
-        content.add_member("m1", &[]);
+        content.add_member_cluster("m1", &[]);
         let mut deleting = crd(&[("v1", true, true)]);
         deleting["metadata"]["deletionTimestamp"] = "2026-11-21T09:59:00Z".into();
         content.insert_in("m1", CRDS, deleting);
@@ -59,7 +59,7 @@ async fn an_invalid_crd_is_unknown() {
         let mut list = ObjectList::new(Scope { is_whole: true, ..Scope::default() });
         list.insert(Object { name: WIDGETS.to_owned(), raw, ..Object::default() });
         fleet(|content| {
-            content.add_member("m1", &[]);
+            content.add_member_cluster("m1", &[]);
             content.cluster("m1").lists.insert(Resource::from_argument(CRDS).unwrap(), Ok(list));
         })
     };

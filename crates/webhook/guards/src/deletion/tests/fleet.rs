@@ -9,7 +9,7 @@ async fn removes_line_breaks_of_members_from_all_texts() {
     const FORGED: &str = "web\nError from server (Forbidden): \u{1b}[31mall is fine\u{202e}";
     let fleet = fleet(|content| {
         for name in ["m1", "m2", FORGED] {
-            content.add_member(name, &[]);
+            content.add_member_cluster(name, &[]);
         }
         add_pods(content, "m1", &[FORGED]);
         content.fault("m2: ", RequestFault::Fails(Cause::new(cause::REFUSED, FORGED)));
@@ -35,7 +35,7 @@ async fn removes_line_breaks_of_members_from_all_texts() {
 
 #[tokio::test(start_paused = true)]
 async fn reads_a_member_without_the_namespace_with_one_request() {
-    let fleet = fleet(|content| content.add_member("m1", &[]));
+    let fleet = fleet(|content| content.add_member_cluster("m1", &[]));
     assert_eq!(delete_shop(&fleet).await.verdict, Verdict::Allow);
     let requests = fleet.requests();
     let of_m1: Vec<_> = requests.iter().filter(|requests| requests.starts_with("m1")).collect();
@@ -50,7 +50,7 @@ async fn reads_a_member_without_the_namespace_with_one_request() {
 #[tokio::test(start_paused = true)]
 async fn waits_for_a_hanging_member_until_its_deadline_and_names_it() {
     let fleet = used(&["a"]).with(|content| {
-        content.add_member("m5", &[]);
+        content.add_member_cluster("m5", &[]);
         content.fault("m5: ", RequestFault::Hangs);
     });
     let start = tokio::time::Instant::now();
@@ -215,7 +215,7 @@ async fn does_not_retry_missing_capacity_in_a_snapshot() {
 
 #[tokio::test(start_paused = true)]
 async fn reads_clusters_concurrently_up_to_a_limit() {
-    let fleet = fleet(|content| (0..3000).for_each(|n| content.add_member(&format!("m{n}"), &[])));
+    let fleet = fleet(|content| (0..3000).for_each(|n| content.add_member_cluster(&format!("m{n}"), &[])));
     let start = tokio::time::Instant::now();
     assert_eq!(delete_shop(&fleet).await.verdict, Verdict::Allow);
     let most = fleet.content().most_in_progress;
@@ -228,7 +228,7 @@ async fn reads_clusters_concurrently_up_to_a_limit() {
 /// Adds acknowledged members that hang, before the members of the fleet.
 fn behind_unreachable(unreachable: usize, fleet: FakeWorld) -> FakeWorld {
     fleet.with(|content| {
-        (0..unreachable).for_each(|n| content.add_member(&format!("a{n}"), &ACKNOWLEDGED));
+        (0..unreachable).for_each(|n| content.add_member_cluster(&format!("a{n}"), &ACKNOWLEDGED));
         content.fault("a", RequestFault::Hangs);
     })
 }
@@ -236,7 +236,7 @@ fn behind_unreachable(unreachable: usize, fleet: FakeWorld) -> FakeWorld {
 #[tokio::test(start_paused = true)]
 async fn allows_with_an_acknowledged_region_of_any_size_down() {
     for unreachable in [500, 1000, 3000, 4500] {
-        let fleet = behind_unreachable(unreachable, fleet(|content| content.add_member("m1", &[])));
+        let fleet = behind_unreachable(unreachable, fleet(|content| content.add_member_cluster("m1", &[])));
         let ruling = delete_shop(&fleet).await;
         assert!(ruling.verdict == Verdict::Allow, "{unreachable}: {:.300}", denial(&ruling).message);
     }
@@ -292,7 +292,7 @@ async fn waits_for_the_fleet_list_for_half_of_the_time() {
     let after = |seconds| {
         let takes = RequestFault::Takes(Duration::from_secs(seconds));
         fleet(|content| {
-            content.add_member("m1", &[]);
+            content.add_member_cluster("m1", &[]);
             content.fault("fleet", takes);
         })
     };
@@ -307,7 +307,7 @@ async fn waits_for_the_fleet_list_for_half_of_the_time() {
 
 #[tokio::test(start_paused = true)]
 async fn reads_only_the_fleet_list_for_a_required_part_of_karmada() {
-    let fleet = fleet(|content| content.add_member("m1", &[]));
+    let fleet = fleet(|content| content.add_member_cluster("m1", &[]));
     let ruling = ruling(KARMADA, &fleet, "namespaces", "karmada-cluster").await;
     assert!(matches!(ruling.verdict, Verdict::Deny(_)));
     assert_eq!(fleet.requests(), ["(local): namespaces karmada-cluster", "fleet"]);
@@ -337,7 +337,7 @@ async fn reads_jobs_in_full_and_other_objects_by_metadata() {
 async fn an_impact_reports_each_cluster_and_its_progress() {
     let fleet = used(&["a"]).with(|content| {
         add_pods(content, LOCAL, &[]);
-        content.add_member("m2", &[]);
+        content.add_member_cluster("m2", &[]);
         content.fault("m2: ", RequestFault::Fails(Cause::new(cause::CREDENTIALS, "refused")));
     });
     let survey = Survey::new(config(KARMADA));
@@ -363,7 +363,7 @@ async fn an_impact_reports_each_cluster_and_its_progress() {
 
 #[tokio::test(start_paused = true)]
 async fn an_impact_of_a_missing_object_is_not_unknown() {
-    let clients = fleet(|content| content.add_member("m1", &[])).clients();
+    let clients = fleet(|content| content.add_member_cluster("m1", &[])).clients();
     let survey = Survey::new(config(KARMADA));
     for what in [namespace_shop(), DeletionSubject { kind: DeletionKind::Crd, name: WIDGETS.into() }] {
         let deadline = (tokio::time::Instant::now() + Duration::from_secs(10)).into_std();

@@ -90,9 +90,9 @@ async fn the_next_member_is_allowed_once_the_replacement_is_healthy() {
     let fake = Fake::of(3);
     assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, Expected::Allow);
     fake.content().edit(PODS, "etcd-2", |pod| pod["metadata"]["uid"] = "uid-of-the-next".into());
-    fake.content().member("etcd-2").reply = Reply::Hangs;
+    fake.content().etcd_member("etcd-2").reply = Reply::Hangs;
     assert_outcome(&evicted(&fake, LEAST, "etcd-1").await, quorum(1, 3));
-    fake.content().member("etcd-2").reply = Reply::Full;
+    fake.content().etcd_member("etcd-2").reply = Reply::Full;
     assert_outcome(&evicted(&fake, LEAST, "etcd-1").await, Expected::Allow);
 }
 
@@ -126,7 +126,7 @@ async fn health_is_read_again_after_the_reservation() {
     let body = delete("etcd-1", |_| {});
     let falling = async {
         fake.reserved().await;
-        fake.content().member("etcd-2").reply = Reply::NoResponse(cause::TIMEOUT);
+        fake.content().etcd_member("etcd-2").reply = Reply::NoResponse(cause::TIMEOUT);
     };
     let (ruling, ()) = futures_util::future::join(review(&guard, &body), falling).await;
     assert_outcome(&ruling, quorum(1, 3));

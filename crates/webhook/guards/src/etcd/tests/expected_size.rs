@@ -187,7 +187,7 @@ async fn an_unreadable_owner_makes_the_size_unknown() {
     // The size does not matter for three voters.
     assert_outcome(&deleted(&Fake::of(3).with_error("statefulsets"), LEAST, "etcd-1").await, Expected::Allow);
     // A denial that does not depend on the size has its own reason.
-    let unhealthy = two_are_left(|s| s.member("etcd-0").behind = 9000).with_error("statefulsets");
+    let unhealthy = two_are_left(|s| s.etcd_member("etcd-0").behind = 9000).with_error("statefulsets");
     assert_outcome(&deleted(&unhealthy, LEAST, "etcd-1").await, Reason::OtherUnhealthy);
     let fake = two_are_left(|s| made(s, &json!({"size": 3}))).with_error("etcdclusters");
     assert_outcome(&deleted(&fake, NAMED, "etcd-1").await, Expected::UnreadSize);
@@ -281,14 +281,14 @@ async fn a_scaled_down_member_of_two_must_leave_the_list_first() {
     assert_outcome(&deleted_by(&to(1), &removed, "etcd-1", CONTROLLER, |_| {}).await, Expected::Allow);
     // A dead member can be deleted.
     let dead = to(1).leaderless().with(|s| {
-        s.member("etcd-1").reply = Reply::NoResponse(cause::TIMEOUT);
+        s.etcd_member("etcd-1").reply = Reply::NoResponse(cause::TIMEOUT);
     });
     assert_outcome(&deleted_by(&dead, LEAST, "etcd-1", CONTROLLER, |_| {}).await, Warning::QuorumLost);
     // A single member is not scaled away either.
     let last = Fake::of(3).with(|s| {
         each_its_own(s);
         s.etcd.members.retain(|name, _| name != "etcd-2");
-        s.member("etcd-1").is_learner = true;
+        s.etcd_member("etcd-1").is_learner = true;
         s.remove(PODS, "etcd-2");
         s.remove(STATEFUL_SETS, "a");
     });

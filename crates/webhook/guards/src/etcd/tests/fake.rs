@@ -102,7 +102,7 @@ impl Fake {
 
     /// Sets the answers of a member.
     pub(super) fn set(&self, name: &str, reply: Reply) {
-        self.content().member(name).reply = reply;
+        self.content().etcd_member(name).reply = reply;
     }
 
     /// Waits for a reservation.

@@ -43,13 +43,13 @@ async fn a_rogue_pod_confirms_no_member() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_of_another_cluster_is_unknown() {
-    let fake = rogue_pod(|_| {}).with(|s| s.member("etcd-2").reply = Reply::Full);
+    let fake = rogue_pod(|_| {}).with(|s| s.etcd_member("etcd-2").reply = Reply::Full);
     assert_outcome(&evicted(&fake, LEAST, "etcd-9").await, UnknownCause::MixedClusters);
     assert_outcome(&evicted(&fake, LEAST, "etcd-1").await, Expected::Allow);
     // Two foreign pods are the majority beside the only member.
     let fake = Fake::of(3).with(|s| {
         for name in ["etcd-1", "etcd-2"] {
-            s.member(name).cluster = 7;
+            s.etcd_member(name).cluster = 7;
         }
     });
     assert_outcome(&deleted(&fake, LEAST, "etcd-0").await, UnknownCause::MixedClusters);
@@ -61,7 +61,7 @@ async fn failed_reads_are_unknown_and_members_that_are_down_are_not() {
     for code in [cause::TLS, cause::CREDENTIALS, cause::GARBAGE, cause::NOT_ETCD, cause::REFUSED] {
         let fake = Fake::of(5).with(|s| {
             for name in ["etcd-3", "etcd-4"] {
-                s.member(name).reply = Reply::NoResponse(code);
+                s.etcd_member(name).reply = Reply::NoResponse(code);
             }
         });
         assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::NoResponse("etcd-3", code));
@@ -78,7 +78,7 @@ async fn failed_reads_are_unknown_and_members_that_are_down_are_not() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_does_not_answer_is_unknown() {
-    let fake = Fake::of(3).with(|s| s.member("etcd-0").reply = Reply::NoResponse(cause::TIMEOUT));
+    let fake = Fake::of(3).with(|s| s.etcd_member("etcd-0").reply = Reply::NoResponse(cause::TIMEOUT));
     assert_outcome(&deleted(&fake, LEAST, "etcd-0").await, Expected::NoResponse("etcd-0", cause::TIMEOUT));
     // It refuses connections and does not lead any more.
     let dead = Fake::of(3).down(&["etcd-0"]).leaderless();
@@ -89,8 +89,8 @@ async fn a_leader_that_does_not_answer_is_unknown() {
 async fn a_working_quorum_may_include_the_member_that_does_not_answer() {
     // One of three lags, so the member without a response must be in the quorum.
     let fake = Fake::of(3).with(|s| {
-        s.member("etcd-1").behind = 9000;
-        s.member("etcd-2").reply = Reply::NoResponse(cause::UNREACHABLE);
+        s.etcd_member("etcd-1").behind = 9000;
+        s.etcd_member("etcd-2").reply = Reply::NoResponse(cause::UNREACHABLE);
     });
     assert_outcome(
         &deleted(&fake, LEAST, "etcd-2").await,
@@ -115,7 +115,7 @@ async fn refused_connections_may_mean_a_wrong_port() {
 
 #[tokio::test(start_paused = true)]
 async fn two_leaders_of_one_term_count_as_none() {
-    let fake = Fake::of(3).with(|s| s.member("etcd-2").leader = ReportedLeader::Member(12));
+    let fake = Fake::of(3).with(|s| s.etcd_member("etcd-2").leader = ReportedLeader::Member(12));
     assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Problem::NoLeader);
 }
 
@@ -205,7 +205,7 @@ async fn foreign_names_add_no_line() {
 fn two_in_one(have_a_set: bool) -> Fake {
     Fake::of(8).with(|s| {
         for at in 5..8 {
-            let one = s.member(&format!("etcd-{at}"));
+            let one = s.etcd_member(&format!("etcd-{at}"));
             (one.cluster, one.leader) = (7, ReportedLeader::Member(15));
         }
         if !have_a_set {
@@ -228,13 +228,13 @@ async fn the_smaller_of_two_clusters_in_one_group_is_unknown() {
         assert_outcome(&deleted(&two_in_one(have_a_set), yaml, "etcd-1").await, Expected::Allow);
         let lags = two_in_one(have_a_set).with(|s| {
             for name in ["etcd-2", "etcd-3"] {
-                s.member(name).behind = 9000;
+                s.etcd_member(name).behind = 9000;
             }
         });
         assert_outcome(&deleted(&lags, yaml, "etcd-1").await, quorum(2, 5));
         // A pod without a response may belong to either.
-        let unreachable =
-            two_in_one(have_a_set).with(|s| s.member("etcd-7").reply = Reply::NoResponse(cause::TIMEOUT));
+        let unreachable = two_in_one(have_a_set)
+            .with(|s| s.etcd_member("etcd-7").reply = Reply::NoResponse(cause::TIMEOUT));
         assert_outcome(
             &deleted(&unreachable, yaml, "etcd-7").await,
             Expected::NoResponse("etcd-7", cause::TIMEOUT),
@@ -246,11 +246,11 @@ async fn the_smaller_of_two_clusters_in_one_group_is_unknown() {
 async fn recreated_members_do_not_exclude_the_one_with_the_data() {
     let fake = Fake::of(3).with(|s| {
         for name in ["etcd-1", "etcd-2"] {
-            let one = s.member(name);
+            let one = s.etcd_member(name);
             (one.cluster, one.leader) = (7, ReportedLeader::Member(11));
         }
         s.etcd.leader = None;
-        s.member("etcd-0").reply = Reply::ReadHangs;
+        s.etcd_member("etcd-0").reply = Reply::ReadHangs;
         s.etcd.listed =
             [91, 92].map(|id| Member { id, name: format!("old-{id}"), ..Member::default() }).into();
     });

@@ -143,7 +143,7 @@ async fn a_leader_is_allowed_when_most_members_report_the_new_leader() {
         });
         assert_outcome(&deleted(&fake, LEAST, "etcd-0").await, Warning::Transferred { to: "etcd-1".into() });
         assert_eq!(fake.content().actions, ["reserved etcd-0", "etcd-0 to 11"], "one transfer is sent");
-        let seen = fake.content().member("etcd-2").leader;
+        let seen = fake.content().etcd_member("etcd-2").leader;
         assert_eq!(seen, ReportedLeader::Consensus, "some members had not seen the new leader");
     }
 }

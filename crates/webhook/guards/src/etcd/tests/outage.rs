@@ -16,7 +16,7 @@ use cluster::etcd::{AlarmKind, Member};
 const TOGETHER: &str = "clusters: [{namespace: db, selector: app=etcd, groupBy: selector}]";
 
 fn reply(state: &mut FakeContent, name: &str, reply: Reply) {
-    state.member(name).reply = reply;
+    state.etcd_member(name).reply = reply;
 }
 
 fn set(state: &mut FakeContent, name: &str, replicas: u64) {
@@ -34,7 +34,7 @@ async fn a_leader_that_does_not_answer_stays_while_another_member_is_cut_off() {
         let fake = Fake::of(3).with(|s| {
             reply(s, "etcd-0", Reply::NoResponse(cause::TIMEOUT));
             reply(s, "etcd-2", Reply::ReadHangs);
-            s.member("etcd-2").leader = ReportedLeader::None;
+            s.etcd_member("etcd-2").leader = ReportedLeader::None;
         });
         assert_outcome(&deleted(&fake, yaml, "etcd-0").await, Expected::NoResponse("etcd-0", cause::TIMEOUT));
     }
@@ -58,11 +58,11 @@ async fn only_a_healthy_member_with_a_grace_period_leaves_the_list() {
     let hasty = four()
         .with(|s| s.edit(PODS, "etcd-1", |pod| pod["spec"]["terminationGracePeriodSeconds"] = 0.into()));
     assert_outcome(&deleted(&hasty, REMOVED, "etcd-1").await, quorum(2, 4));
-    let unhealthy = four().with(|s| s.member("etcd-1").behind = 9000);
+    let unhealthy = four().with(|s| s.etcd_member("etcd-1").behind = 9000);
     assert_outcome(&deleted(&unhealthy, REMOVED, "etcd-1").await, quorum(2, 4));
     // The loss of its data is intended, healthy or not.
     let lags = Fake::of(3).with(|s| {
-        s.member("etcd-1").behind = 9000;
+        s.etcd_member("etcd-1").behind = 9000;
         s.edit(PODS, "etcd-1", |pod| pod["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {}}]));
     });
     let ruling = deleted(&lags, REMOVED, "etcd-1").await;
@@ -261,13 +261,13 @@ async fn failing_reads_do_not_prove_that_a_member_is_gone() {
     );
     // Two claim to lead one term, so a third may lead.
     let rivals =
-        Fake::of(3).down(&["etcd-1"]).with(|s| s.member("etcd-2").leader = ReportedLeader::Member(12));
+        Fake::of(3).down(&["etcd-1"]).with(|s| s.etcd_member("etcd-2").leader = ReportedLeader::Member(12));
     assert_outcome(
         &deleted(&rivals, LEAST, "etcd-1").await,
         Expected::NoResponse("etcd-1", cause::NOT_LISTENING),
     );
     // A member without a leader may be cut off from the two others, which may be a quorum.
-    let cut_off = fake().with(|s| s.member("etcd-0").leader = ReportedLeader::None);
+    let cut_off = fake().with(|s| s.etcd_member("etcd-0").leader = ReportedLeader::None);
     assert_outcome(
         &deleted(&cut_off, LEAST, "etcd-1").await,
         Expected::NoResponse("etcd-1", cause::NOT_LISTENING),
@@ -275,7 +275,7 @@ async fn failing_reads_do_not_prove_that_a_member_is_gone() {
     let led = Fake::of(3).down(&["etcd-1"]).with(|s| {
         reply(s, "etcd-0", Reply::ReadHangs);
         reply(s, "etcd-2", Reply::ReadHangs);
-        s.member("etcd-2").leader = ReportedLeader::None;
+        s.etcd_member("etcd-2").leader = ReportedLeader::None;
     });
     assert_outcome(
         &deleted(&led, LEAST, "etcd-1").await,
@@ -299,8 +299,8 @@ async fn a_member_that_refuses_connections_is_allowed_if_others_certainly_are_th
     // The third is dead and the fourth is cut off, so the leader and another member need this one.
     let four = |reply: Reply, leader: ReportedLeader| {
         Fake::of(5).down(&["etcd-1"]).with(|s| {
-            s.member("etcd-2").reply = Reply::NoResponse(cause::TIMEOUT);
-            let cut_off = s.member("etcd-3");
+            s.etcd_member("etcd-2").reply = Reply::NoResponse(cause::TIMEOUT);
+            let cut_off = s.etcd_member("etcd-3");
             (cut_off.reply, cut_off.leader) = (reply, leader);
         })
     };
@@ -318,7 +318,7 @@ async fn a_member_that_refuses_connections_is_allowed_if_others_certainly_are_th
         Expected::Allow,
     );
     // It is unhealthy and still in the quorum.
-    let behind = four(Reply::Full, ReportedLeader::Consensus).with(|s| s.member("etcd-3").behind = 9000);
+    let behind = four(Reply::Full, ReportedLeader::Consensus).with(|s| s.etcd_member("etcd-3").behind = 9000);
     assert_outcome(&deleted(&behind, LEAST, "etcd-1").await, Warning::QuorumUncertain);
     // If the kubelet reports that its container is down, no member is asked.
     let crashed = four(Reply::ReadHangs, ReportedLeader::None);
@@ -330,7 +330,7 @@ async fn a_member_that_refuses_connections_is_allowed_if_others_certainly_are_th
 async fn a_member_that_refuses_connections_is_allowed_if_no_quorum_is_possible() {
     let two = |second: &str| {
         let fake = Fake::of(3).down(&["etcd-1"]).leaderless();
-        fake.content().member("etcd-2").reply = Reply::NoResponse(cause::TIMEOUT);
+        fake.content().etcd_member("etcd-2").reply = Reply::NoResponse(cause::TIMEOUT);
         fake.set_container("etcd-2", second);
         fake
     };
@@ -344,9 +344,9 @@ async fn a_member_that_refuses_connections_is_allowed_if_no_quorum_is_possible()
 
 #[tokio::test(start_paused = true)]
 async fn two_voters_of_a_cluster_of_three_both_stay() {
-    let learns = || Fake::of(3).with(|s| s.member("etcd-2").is_learner = true);
+    let learns = || Fake::of(3).with(|s| s.etcd_member("etcd-2").is_learner = true);
     let removed = || Fake::of(3).with(|s| s.etcd.members.retain(|name, _| name != "etcd-2"));
-    let both = || learns().with(|s| s.member("etcd-1").is_learner = true);
+    let both = || learns().with(|s| s.etcd_member("etcd-1").is_learner = true);
     for yaml in [LEAST, TOGETHER] {
         for (fake, voters) in [(learns(), 2), (removed(), 2), (both(), 1)] {
             let few = || Reason::TooFewVoters { voters, expected: 3 };
@@ -415,7 +415,7 @@ async fn two_members_are_allowed_one_after_the_other() {
 #[tokio::test(start_paused = true)]
 async fn the_healthy_one_of_two_members_stays() {
     let unhealthy = |change: fn(&mut FakeContent)| Fake::of(2).with(change);
-    let lags = || unhealthy(|s| s.member("etcd-1").behind = 9000);
+    let lags = || unhealthy(|s| s.etcd_member("etcd-1").behind = 9000);
     assert_outcome(&deleted(&lags(), LEAST, "etcd-0").await, Reason::OtherUnhealthy);
     assert_outcome(&deleted(&lags(), LEAST, "etcd-1").await, Warning::Unhealthy(Problem::Behind(9000)));
     let down = || unhealthy(|s| reply(s, "etcd-1", Reply::NoResponse(cause::TIMEOUT)));
@@ -439,7 +439,7 @@ async fn the_denial_of_a_hidden_leader_describes_a_manual_transfer() {
     // A follower gets no such hint.
     let follower = Fake::of(3).with(|s| {
         reply(s, "etcd-1", Reply::NoResponse(cause::TLS));
-        s.member("etcd-2").behind = 9000;
+        s.etcd_member("etcd-2").behind = 9000;
     });
     let text = text_of(&deleted(&follower, LEAST, "etcd-1").await);
     assert!(!text.contains("may be the leader"), "{text}");

@@ -257,11 +257,11 @@ async fn an_allowed_unknown_is_reserved_if_the_pod_exists() {
 
 #[tokio::test(start_paused = true)]
 async fn an_allowed_learner_is_reserved_also_after_its_promotion() {
-    let learner = || Fake::of(4).with(|s| s.member("etcd-3").is_learner = true);
+    let learner = || Fake::of(4).with(|s| s.etcd_member("etcd-3").is_learner = true);
     let fake = learner();
     assert_outcome(&deleted(&fake, LEAST, "etcd-3").await, Warning::Learner);
     assert_eq!(fake.content().actions, ["reserved etcd-3"]);
-    fake.content().member("etcd-3").is_learner = false;
+    fake.content().etcd_member("etcd-3").is_learner = false;
     assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, reserved("etcd-3"));
     // Without a reservation it is allowed with a warning.
     assert_outcome(&deleted(&learner().with_error("write"), LEAST, "etcd-3").await, Expected::Unreserved);
@@ -333,7 +333,7 @@ fn two_clusters() -> Fake {
                 let owner = &mut pod["metadata"]["ownerReferences"][0];
                 (owner["name"], owner["uid"]) = ("other".into(), "uid-other".into());
             });
-            let one = s.member(&format!("etcd-{at}"));
+            let one = s.etcd_member(&format!("etcd-{at}"));
             (one.cluster, one.leader) = (7, ReportedLeader::Member(13));
         }
         let set = json!({"metadata": {"name": "other", "namespace": "db", "uid": "uid-other"}, "spec": {"replicas": 3}});

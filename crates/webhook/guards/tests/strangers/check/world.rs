@@ -145,7 +145,7 @@ pub(crate) fn world() -> FakeWorld {
             content.insert(resource(plural), object.clone());
         }
         for name in CONTEXTS {
-            content.add_member(name, &[]);
+            content.add_member_cluster(name, &[]);
             for (plural, object) in REMOTE.iter() {
                 content.insert_in(name, resource(plural), object.clone());
             }
