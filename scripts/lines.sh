@@ -45,7 +45,7 @@ awk '
     line == "" || line ~ /^\/\// { next }
     line ~ /^\/\*/ { if (line !~ /\*\//) comment = 1; next }
 
-    line ~ /^#\[cfg\(test\)\]/ || line ~ /^#\[cfg\(all\(test,/ { test = 1; sub(/^#\[cfg\([^\]]*\)\] */, "", line); if (line == "") next }
+    line ~ /^#\[cfg\((test\)\]|(all|any)\(test,)/ { test = 1; sub(/^#\[cfg\([^\]]*\)\] */, "", line); if (line == "") next }
     test && line ~ /^#/ { next }
     test {
         test = 0

@@ -14,6 +14,10 @@ pub mod etcd;
 pub mod fleet;
 pub mod live;
 pub mod snapshot;
+#[cfg(any(test, feature = "testing"))]
+#[allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "only tests use it")]
+#[allow(clippy::needless_pass_by_value, reason = "`insert(json!(…))` needs no reference")]
+pub mod testing;
 pub mod world;
 pub mod writer;
 

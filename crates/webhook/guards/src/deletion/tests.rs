@@ -1,25 +1,19 @@
 //! The whole guard on a fake fleet: which requests it sends, and how it handles failures and odd answers.
 
-use std::collections::BTreeMap;
-use std::future::{pending, ready};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::Mutex;
+use std::time::Duration;
 
-use admission::{BoxFuture, Cause, Denial, Ruling, Verdict, decode};
-use serde_json::json;
+use admission::{Cause, Denial, Ruling, Verdict, decode};
 use serde_json::value::to_raw_value;
-use tokio::time::timeout_at;
+use serde_json::{Value, json};
 
 use super::case::Case;
 use super::facts::FactsReader;
-use super::fixture::{config, member, now, review};
+use super::fixture::{config, now, review};
 use super::*;
-use cluster::fleet::{
-    Cluster, Fleet, FleetMember, GetQuery, LOCAL, ListQuery, MembersResult, Object, ObjectResult, Page,
-    PageResult, Part,
-};
-use cluster::{self, Address, Clients, Context, Metadata, Reader, cause};
+use cluster::fleet::{LOCAL, Object, Page, Part};
+use cluster::testing::{FakeContent, FakeWorld, RequestFault};
+use cluster::{Clients, Resource, cause};
 
 mod crds;
 mod fleet;
@@ -27,204 +21,83 @@ mod pages;
 
 const KARMADA: &str = "fleet: karmada\ncrds: {apiGroups: [example.org]}\n";
 const WIDGETS: &str = "widgets.example.org";
+const NAMESPACES: &str = "namespaces.v1";
+const CRDS: &str = "customresourcedefinitions.v1.apiextensions.k8s.io";
 
-/// Answers the Lists of one cluster.
-type Lists = Box<dyn Fn(&ListQuery<'_>) -> PageResult + Send + Sync>;
-
-/// One cluster: its objects by name, and its Lists. One that hangs answers nothing before the deadline.
-#[derive(Default)]
-struct FakeCluster {
-    objects: BTreeMap<String, Object>,
-    lists: Option<Lists>,
-    hangs: bool,
-    refuses: Option<Cause>,
+/// Returns a fleet at the time of the fixtures. Each request takes 20 ms, except the list of the fleet.
+fn fleet(fill: impl FnOnce(&mut FakeContent)) -> FakeWorld {
+    FakeWorld::default().with(|content| {
+        content.world.time = Some(now());
+        content.page_size = usize::MAX;
+        let takes = RequestFault::Takes(Duration::from_millis(20));
+        content.rules.push(Box::new(move |_, request| (request.text != "fleet").then(|| takes.clone())));
+        let cached = Cause::new(cause::REFUSED, "cached data must not decide");
+        content.fault("(local): cached", RequestFault::Fails(cached));
+        fill(content);
+    })
 }
 
-/// A fleet that records its requests. It keeps deadlines as every reader does.
-#[derive(Default)]
-struct FakeFleet {
-    members: Option<MembersResult>,
-    /// Whether the local cluster is not the one that sent the review.
-    is_other: bool,
-    clusters: BTreeMap<String, FakeCluster>,
-    requests: Mutex<Vec<String>>,
-    /// The time that the list of the fleet takes.
-    list_takes: Duration,
-    concurrent: AtomicUsize,
-    max_concurrent: AtomicUsize,
+/// Returns a fleet with the member cluster `m1` that has the namespace `shop` and these pods.
+fn used(pods: &[&str]) -> FakeWorld {
+    fleet(|content| {
+        content.add_member_cluster("m1", &[]);
+        add_pods(content, "m1", pods);
+    })
 }
 
-async fn before<T>(deadline: Instant, answer: impl Future<Output = Result<T, Cause>>) -> Result<T, Cause> {
-    let deadline = tokio::time::Instant::from_std(deadline);
-    let given = deadline.saturating_duration_since(tokio::time::Instant::now());
-    let late = || Cause::new(cause::TIMEOUT, format!("no answer in {:.1} s", given.as_secs_f64()));
-    timeout_at(deadline, answer).await.unwrap_or_else(|_| Err(late()))
-}
-
-impl FakeFleet {
-    fn with(mut self, name: &str, cluster: FakeCluster) -> Self {
-        self.clusters.insert(name.to_owned(), cluster);
-        self
-    }
-
-    fn record(&self, of: &Cluster, what: &str) {
-        self.requests.lock().unwrap().push(format!("{}: {what}", of.name()));
-    }
-
-    fn all_members(&self) -> Arc<[FleetMember]> {
-        self.clusters.keys().filter(|name| *name != LOCAL).map(|name| member(name, &[])).collect()
-    }
-
-    fn answer<'a, T: Send + 'a>(
-        &'a self,
-        of: &Cluster,
-        deadline: Instant,
-        answer: impl FnOnce(&'a FakeCluster) -> Result<T, Cause> + Send + 'a,
-    ) -> BoxFuture<'a, Result<T, Cause>> {
-        static EMPTY: FakeCluster =
-            FakeCluster { objects: BTreeMap::new(), lists: None, hangs: false, refuses: None };
-        let cluster = self.clusters.get(of.name()).unwrap_or(&EMPTY);
-        Box::pin(before(deadline, async move {
-            if cluster.hangs {
-                return pending().await;
-            }
-            let now = self.concurrent.fetch_add(1, Ordering::Relaxed) + 1;
-            self.max_concurrent.fetch_max(now, Ordering::Relaxed);
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            self.concurrent.fetch_sub(1, Ordering::Relaxed);
-            cluster.refuses.clone().map_or_else(|| answer(cluster), Err)
-        }))
+/// Adds the namespace `shop` and pods to a cluster.
+fn add_pods(content: &mut FakeContent, cluster: &str, pods: &[&str]) {
+    content.insert_in(cluster, NAMESPACES, json!({"metadata": {"name": "shop", "uid": "7"}}));
+    for pod in pods {
+        content.insert_in(cluster, "pods.v1", json!({"metadata": {"namespace": "shop", "name": pod}}));
     }
 }
 
-impl Reader for FakeFleet {
-    fn get<'a>(
-        &'a self,
-        _address: Address<'a>,
-        _deadline: Instant,
-    ) -> BoxFuture<'a, cluster::MetadataResult> {
-        Box::pin(ready(Err(Cause::new(cause::REFUSED, "cached data must not decide"))))
-    }
-
-    fn members<'a>(&'a self, _fleet: &'a Fleet, deadline: Instant) -> BoxFuture<'a, MembersResult> {
-        Box::pin(before(deadline, async move {
-            if !self.list_takes.is_zero() {
-                tokio::time::sleep(self.list_takes).await;
-            }
-            self.members.clone().unwrap_or_else(|| Ok(self.all_members()))
-        }))
-    }
-
-    fn get_object<'a>(
-        &'a self,
-        of: &'a Cluster,
-        query: GetQuery<'a>,
-        deadline: Instant,
-    ) -> BoxFuture<'a, ObjectResult> {
-        self.record(of, &format!("{} {}", query.address.resource, query.address.name));
-        let name = query.address.name.to_owned();
-        // The cluster that sent the review has its object.
-        let reviewed = (*of == Cluster::Local && !self.is_other).then(|| match name.as_str() {
-            WIDGETS => crd_object(&[("v1", true, true)]),
-            name => Object { uid: "7".to_owned(), ..object(name) },
-        });
-        self.answer(of, deadline, move |cluster| {
-            let known = cluster.objects.get(&name).cloned().map(|object| match &reviewed {
-                Some(reviewed) if object.uid.is_empty() => Object { uid: reviewed.uid.clone(), ..object },
-                _ => object,
-            });
-            Ok(known.or(reviewed))
-        })
-    }
-
-    fn list<'a>(
-        &'a self,
-        of: &'a Cluster,
-        query: ListQuery<'a>,
-        deadline: Instant,
-    ) -> BoxFuture<'a, PageResult> {
-        let from = query.continue_token.map_or_else(String::new, |from| format!(" from {from}"));
-        let ListQuery { resource, namespace, .. } = query;
-        self.record(of, &format!("{resource}/{} in {namespace:?}{from}", resource.version));
-        self.answer(of, deadline, move |cluster| {
-            cluster.lists.as_ref().map_or_else(|| Ok(Page::default()), |lists| lists(&query))
-        })
-    }
-}
-
-/// Returns the clients of a fake fleet at the time of the fixtures.
-fn clients(reader: Arc<dyn Reader>) -> Clients {
-    let context = Context { fixed_time: Some(now()), is_snapshot: false };
-    Clients { context, ..Clients::reader_only(reader) }
-}
-
-fn object(name: &str) -> Object {
-    Object { name: name.to_owned(), ..Object::default() }
-}
-
-/// Returns the local cluster with the object that was reviewed, changed by `change`.
-fn local_with(mut object: Object, change: impl FnOnce(&mut Object)) -> FakeCluster {
-    change(&mut object);
-    FakeCluster { objects: BTreeMap::from([(object.name.clone(), object)]), ..FakeCluster::default() }
-}
-
-/// Returns a cluster with the namespace and these Lists.
-fn cluster_with(lists: impl Fn(&ListQuery<'_>) -> PageResult + Send + Sync + 'static) -> FakeCluster {
-    FakeCluster {
-        objects: BTreeMap::from([("shop".to_owned(), object("shop"))]),
-        lists: Some(Box::new(lists)),
-        ..FakeCluster::default()
-    }
-}
-
-/// Returns a page of pods, and empty pages of other resources.
-fn pods(query: &ListQuery<'_>, objects: Vec<Object>, next: Option<&str>) -> Page {
-    let is_pods = query.resource.plural == "pods";
-    if is_pods { Page { objects, next: next.map(str::to_owned) } } else { Page::default() }
+/// Adds the member cluster `m1` with a CRD that has these versions.
+fn add_crd(content: &mut FakeContent, versions: &[(&str, bool, bool)]) {
+    content.add_member_cluster("m1", &[]);
+    content.insert_in("m1", CRDS, crd(versions));
 }
 
 /// Returns the CRD with these versions: name, served, storage.
-fn crd_object(versions: &[(&str, bool, bool)]) -> Object {
+fn crd(versions: &[(&str, bool, bool)]) -> Value {
     let version = |(name, served, storage): &(&str, bool, bool)| json!({"name": name, "served": served, "storage": storage});
     let versions: Vec<_> = versions.iter().map(version).collect();
-    let whole =
-        json!({"spec": {"group": "example.org", "names": {"plural": "widgets"}, "versions": versions}});
-    Object { raw: Some(to_raw_value(&whole).unwrap()), uid: "7".to_owned(), ..object(WIDGETS) }
+    let spec = json!({"group": "example.org", "names": {"plural": "widgets"}, "versions": versions});
+    json!({"metadata": {"name": WIDGETS, "uid": "7"}, "spec": spec})
 }
 
-/// Returns a cluster with the CRD.
-fn crd_cluster(
-    versions: &[(&str, bool, bool)],
-    lists: impl Fn(&ListQuery<'_>) -> PageResult + Send + Sync + 'static,
-) -> FakeCluster {
-    FakeCluster {
-        objects: BTreeMap::from([(WIDGETS.to_owned(), crd_object(versions))]),
-        lists: Some(Box::new(lists)),
-        ..FakeCluster::default()
+/// Rules on a deletion in the cluster that has the object.
+async fn ruling(yaml: &str, fleet: &FakeWorld, resource: &str, name: &str) -> Ruling {
+    let (resource_here, object) = match resource {
+        "namespaces" => (NAMESPACES, json!({"metadata": {"name": name, "uid": "7"}})),
+        _ => (CRDS, crd(&[("v1", true, true)])),
+    };
+    let is_stored = fleet.content().object(resource_here, name).is_some();
+    if !is_stored {
+        fleet.content().insert(resource_here, object);
     }
-}
-
-async fn ruling(yaml: &str, fleet: &Arc<FakeFleet>, resource: &str, name: &str) -> Ruling {
-    answered(yaml, fleet, review(resource, name, |_| {})).await
+    answered(yaml, fleet, &review(resource, name, |_| {})).await
 }
 
 /// Rules on the deletion of the namespace `shop`, with a changed review.
-async fn reviewed(yaml: &str, fleet: &Arc<FakeFleet>, change: impl FnOnce(&mut serde_json::Value)) -> Ruling {
-    answered(yaml, fleet, review("namespaces", "shop", change)).await
+async fn reviewed(yaml: &str, fleet: &FakeWorld, change: impl FnOnce(&mut Value)) -> Ruling {
+    add_pods(&mut fleet.content(), LOCAL, &[]);
+    answered(yaml, fleet, &review("namespaces", "shop", change)).await
 }
 
-async fn answered(yaml: &str, fleet: &Arc<FakeFleet>, body: Vec<u8>) -> Ruling {
-    let guard = config(yaml).build(&clients(Arc::<FakeFleet>::clone(fleet))).remove(0);
-    let review = decode(&body, guard.fields()).unwrap();
+async fn answered(yaml: &str, fleet: &FakeWorld, body: &[u8]) -> Ruling {
+    let guard = config(yaml).build(&Clients { writer: None, ..fleet.clients() }).remove(0);
+    let review = decode(body, guard.fields()).unwrap();
     let deadline = tokio::time::Instant::now() + Duration::from_millis(8500);
     guard.review(&review.request, deadline.into_std()).await
 }
 
-async fn delete_shop(fleet: &Arc<FakeFleet>) -> Ruling {
+async fn delete_shop(fleet: &FakeWorld) -> Ruling {
     ruling(KARMADA, fleet, "namespaces", "shop").await
 }
 
-async fn delete_widgets(fleet: &Arc<FakeFleet>) -> Ruling {
+async fn delete_widgets(fleet: &FakeWorld) -> Ruling {
     ruling(KARMADA, fleet, "customresourcedefinitions", WIDGETS).await
 }
 
@@ -247,8 +120,10 @@ const ACKNOWLEDGED: [(&str, &str); 2] = [
     ("durward.dev/acknowledge-until", "2026-12-01T00:00:00Z"),
 ];
 
-/// Returns a fleet with one member, which is acknowledged.
-fn acknowledged_fleet(m1: FakeCluster) -> Arc<FakeFleet> {
-    let members = Some(Ok([member("m1", &ACKNOWLEDGED)].into()));
-    Arc::new(FakeFleet { members, ..FakeFleet::default().with("m1", m1) })
+/// Returns a fleet with one member, which is acknowledged and has these pods.
+fn acknowledged(pods: &[&str]) -> FakeWorld {
+    fleet(|content| {
+        content.add_member_cluster("m1", &ACKNOWLEDGED);
+        add_pods(content, "m1", pods);
+    })
 }

@@ -11,6 +11,8 @@ use super::removal::ReviewedField;
 use crate::common::split_namespace;
 use ::config::{parse, read};
 
+pub(super) use cluster::testing::etcd_pod as pod;
+
 /// The current time in tests: 2026-11-21T10:00:00Z.
 pub(super) const NOW: i64 = 1_795_255_200;
 
@@ -36,27 +38,6 @@ pub(super) fn config(yaml: &str) -> Config {
     let (config, problems) = configured(yaml);
     assert_eq!(problems, [""; 0]);
     config
-}
-
-/// Returns a member's pod as the API server stores it.
-pub(super) fn pod(name: &str) -> Value {
-    let ordinal = name.rsplit('-').next().unwrap_or_default();
-    json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {
-            "namespace": "db", "name": name, "uid": format!("uid-{name}"), "labels": {"app": "etcd"},
-            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "etcd", "uid": "uid-etcd", "controller": true}]
-        },
-        "spec": {
-            "nodeName": format!("n{ordinal}"),
-            "containers": [{"name": "etcd", "image": "etcd:3.5.16", "volumeMounts": [{"name": "data", "mountPath": "/data"}]}],
-            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": format!("data-{name}")}}]
-        },
-        "status": {
-            "phase": "Running", "podIP": format!("10.0.0.{ordinal}"),
-            "containerStatuses": [{"name": "etcd", "state": {"running": {}}}]
-        }
-    })
 }
 
 /// Returns a review of a pod's deletion. `change` changes the request.

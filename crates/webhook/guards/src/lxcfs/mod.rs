@@ -187,72 +187,39 @@ fn unknown(code: &'static str, reason: &str) -> Ruling {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-    use std::future::ready;
-    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
     use admission::Verdict;
+    use cluster::testing::FakeWorld;
     use serde_json::json;
 
     use super::fixture::{config, with_request};
     use super::*;
-    use cluster::{Metadata, MetadataResult};
-
-    /// A reader that returns these labels for every namespace and counts its calls.
-    struct CountingReader {
-        labels: BTreeMap<String, String>,
-        cached: AtomicUsize,
-        uncached: AtomicUsize,
-    }
-
-    impl CountingReader {
-        fn answer(&self, counter: &AtomicUsize) -> BoxFuture<'_, MetadataResult> {
-            counter.fetch_add(1, Ordering::Relaxed);
-            let labels = self.labels.clone();
-            Box::pin(ready(Ok(Some(Arc::new(Metadata { labels, ..Metadata::default() })))))
-        }
-    }
-
-    impl Reader for CountingReader {
-        fn get<'a>(&'a self, _: Address<'a>, _: Instant) -> BoxFuture<'a, MetadataResult> {
-            self.answer(&self.cached)
-        }
-
-        fn get_uncached<'a>(&'a self, _: Address<'a>, _: Instant) -> BoxFuture<'a, MetadataResult> {
-            self.answer(&self.uncached)
-        }
-    }
 
     #[test]
     fn reads_uncached_labels_only_if_the_cached_ones_are_stale() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let reads = ["(local): cached namespaces shop", "(local): namespaces shop"];
         for (annotation, label, expected) in [
-            ("enabled", None, (1, 0)),
-            ("enabled", Some("enabled"), (1, 0)),
-            ("disabled", None, (0, 0)),
-            ("", Some("enabled"), (1, 0)),
-            ("", None, (1, 1)),
-            ("", Some("disabled"), (1, 1)),
+            ("enabled", None, 1),
+            ("enabled", Some("enabled"), 1),
+            ("disabled", None, 0),
+            ("", Some("enabled"), 1),
+            ("", None, 2),
+            ("", Some("disabled"), 2),
         ] {
-            let labels =
-                label.map(|label| (opt_in::SWITCH.to_owned(), label.to_owned())).into_iter().collect();
-            let reader = Arc::new(CountingReader {
-                labels,
-                cached: AtomicUsize::new(0),
-                uncached: AtomicUsize::new(0),
+            let labels = label.map_or(json!({}), |label| json!({opt_in::SWITCH: label}));
+            let world = FakeWorld::default().with(|content| {
+                content.insert("namespaces.v1", json!({"metadata": {"name": "shop", "labels": labels}}));
             });
-            let configured = Arc::new(config("{}"));
-            let clients = Clients::reader_only(Arc::<CountingReader>::clone(&reader));
-            let guard = configured.build(&clients).remove(0);
+            let guard = Arc::new(config("{}")).build(&world.clients()).remove(0);
             let annotations =
                 if annotation.is_empty() { json!({}) } else { json!({opt_in::SWITCH: annotation}) };
             let pod = json!({"metadata": {"annotations": annotations}, "spec": {"containers": []}});
             let deadline = Instant::now() + Duration::from_secs(5);
             let review = |request: &Request<'_>| runtime.block_on(guard.review(request, deadline));
             assert!(!matches!(with_request(&pod, |_| {}, review).verdict, Verdict::Unknown(_)));
-            let calls = (reader.cached.load(Ordering::Relaxed), reader.uncached.load(Ordering::Relaxed));
-            assert_eq!(calls, expected, "{annotation:?} {label:?}");
+            assert_eq!(world.requests(), reads[..expected], "{annotation:?} {label:?}");
         }
     }
 }

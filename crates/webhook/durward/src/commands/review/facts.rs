@@ -122,75 +122,34 @@ impl Observer for FactLog {
 
 #[cfg(test)]
 mod tests {
-    use std::future::ready;
     use std::sync::Arc;
     use std::time::{Duration, Instant};
 
-    use admission::BoxFuture;
-    use cluster::fleet::{FleetMember, Object, Page, Part};
-    use cluster::{Clients, Context, EtcdClient, Metadata, Reader, Resource, cause};
+    use cluster::fleet::{LOCAL, Part};
+    use cluster::testing::{FakeWorld, RequestFault};
+    use cluster::{Context, Metadata, Resource, cause};
+    use serde_json::json;
 
     use super::*;
     use crate::clients::observe::observed;
 
-    /// Answers each request in its own way.
-    struct Odd;
-
-    impl Reader for Odd {
-        fn get<'a>(&'a self, _: Address<'a>, _: Instant) -> BoxFuture<'a, MetadataResult> {
-            Box::pin(ready(Ok(Some(Arc::new(Metadata::default())))))
-        }
-
-        fn get_uncached<'a>(&'a self, _: Address<'a>, _: Instant) -> BoxFuture<'a, MetadataResult> {
-            Box::pin(ready(Ok(None)))
-        }
-
-        fn members<'a>(&'a self, _: &'a Fleet, _: Instant) -> BoxFuture<'a, MembersResult> {
-            let member = |name: &str| FleetMember {
-                cluster: Cluster::Member(name.into()),
-                metadata: Metadata::default(),
-            };
-            Box::pin(ready(Ok([member("m1"), member("m2")].into())))
-        }
-
-        fn get_object<'a>(
-            &'a self,
-            _: &'a Cluster,
-            _: GetQuery<'a>,
-            _: Instant,
-        ) -> BoxFuture<'a, ObjectResult> {
-            Box::pin(ready(Ok(Some(Object { name: "web".to_owned(), ..Object::default() }))))
-        }
-
-        fn list<'a>(&'a self, of: &'a Cluster, _: ListQuery<'a>, _: Instant) -> BoxFuture<'a, PageResult> {
-            let page = Page { objects: vec![Object::default()], next: Some("2".to_owned()) };
-            let gone = Cause::new(cause::TIMEOUT, "no answer");
-            Box::pin(ready(if *of == Cluster::Local { Ok(page) } else { Err(gone) }))
-        }
-    }
-
-    impl EtcdClient for Odd {
-        fn call<'a>(
-            &'a self,
-            _: &'a Endpoint,
-            question: EtcdRequest,
-            _: Instant,
-        ) -> BoxFuture<'a, EtcdResult> {
-            Box::pin(ready(match question {
-                EtcdRequest::Status => {
-                    let status = etcd::Status { member: 10, leader: Some(10), term: 2, ..Default::default() };
-                    Ok(etcd::EtcdResponse::Status(Box::new(status)))
-                }
-                EtcdRequest::Read => Ok(etcd::EtcdResponse::Read(etcd::Read::Served)),
-                _ => Err(Cause::new(cause::NO_QUORUM, "no leader")),
-            }))
-        }
-    }
-
     #[test]
     fn forwards_every_request_and_records_every_answer() {
         let facts = Arc::new(FactLog::default());
-        let clients = observed(&Clients::new(Arc::new(Odd)), &facts, Context::default());
+        // The cache has a namespace that the List does not have.
+        let world = FakeWorld::of_etcd(1).with(|content| {
+            content.page_size = 1;
+            content.insert("namespaces.v1", json!({"metadata": {"name": "docs"}}));
+            let key = (Resource::NAMESPACES, String::new(), "shop".to_owned());
+            content.cluster(LOCAL).cached.insert(key, Arc::new(Metadata::default()));
+            content.add_member_cluster("m1", &[]);
+            content.add_member_cluster("m2", &[]);
+            content.insert_in("m1", "namespaces.v1", json!({"metadata": {"name": "shop"}}));
+            let fails = |code, text: &str| RequestFault::Fails(Cause::new(code, text));
+            content.fault("m1: namespaces/v1", fails(cause::TIMEOUT, "no answer"));
+            content.fault("etcd: etcd-0 alarms", fails(cause::NO_QUORUM, "no leader"));
+        });
+        let clients = observed(&world.clients(), &facts, Context::default());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let deadline = Instant::now() + Duration::from_secs(5);
         let address = Address { resource: &Resource::NAMESPACES, namespace: "", name: "shop" };
@@ -218,7 +177,7 @@ mod tests {
             assert_eq!(clients.reader.members(&Fleet::Karmada, deadline).await.unwrap().len(), 2);
             assert_eq!(
                 clients.reader.get_object(&member, look, deadline).await.unwrap().unwrap().name,
-                "web"
+                "shop"
             );
             assert!(clients.reader.list(&Cluster::Local, query, deadline).await.unwrap().next.is_some());
             assert_eq!(clients.reader.list(&member, query, deadline).await.unwrap_err().code, cause::TIMEOUT);
@@ -237,7 +196,7 @@ mod tests {
                 r#"m1: namespace "shop" exists"#.to_owned(),
                 format!("{here}: namespaces are 1 and more"),
                 "m1: namespaces unknown (timeout): no answer".to_owned(),
-                "etcd-0: status: leader a, term 2".to_owned(),
+                "etcd-0: status: leader a, term 4".to_owned(),
                 "etcd-0: linearizable read: served".to_owned(),
                 "etcd-0: alarms: unknown (no-quorum): no leader".to_owned(),
             ]

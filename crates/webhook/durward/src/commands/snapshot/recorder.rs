@@ -151,63 +151,27 @@ impl Observer for Recorder {
 
 #[cfg(test)]
 mod tests {
-    use std::future::ready;
     use std::time::{Duration, Instant};
 
-    use admission::{BoxFuture, Cause};
-    use cluster::fleet::{LOCAL, Page};
+    use admission::Cause;
+    use cluster::fleet::LOCAL;
+    use cluster::testing::{FakeContent, FakeWorld, RequestFault};
     use cluster::world::ObjectList;
-    use cluster::{Address, EtcdClient, Metadata, MetadataResult, Offline, Reader, etcd};
+    use cluster::{Address, etcd};
+    use serde_json::json;
 
     use super::*;
 
-    /// One member cluster with a namespace and three pods on three pages, and one whose pages end half way.
-    struct Fake;
-
-    fn named(name: &str) -> Object {
-        Object { namespace: "shop".to_owned(), name: name.to_owned(), ..Object::default() }
+    /// Adds a cluster with these pods in the namespace `shop`, one on each page.
+    fn add_pods(content: &mut FakeContent, cluster: &str, pods: &[&str]) {
+        content.page_size = 1;
+        for name in pods {
+            content.insert_in(cluster, "pods.v1", json!({"metadata": {"namespace": "shop", "name": name}}));
+        }
     }
 
-    impl Reader for Fake {
-        fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, MetadataResult> {
-            Offline.get(address, deadline)
-        }
-
-        fn members<'a>(&'a self, _: &'a Fleet, _: Instant) -> BoxFuture<'a, MembersResult> {
-            let member = |name: &str| FleetMember {
-                cluster: Cluster::Member(name.into()),
-                metadata: Metadata::default(),
-            };
-            Box::pin(ready(Ok([member("m1"), member("m2")].into())))
-        }
-
-        fn get_object<'a>(
-            &'a self,
-            of: &'a Cluster,
-            look: GetQuery<'a>,
-            _: Instant,
-        ) -> BoxFuture<'a, ObjectResult> {
-            let object = Object { namespace: String::new(), ..named(look.address.name) };
-            Box::pin(ready(match of.name() {
-                LOCAL => Ok(None),
-                _ => Ok(Some(object)),
-            }))
-        }
-
-        fn list<'a>(
-            &'a self,
-            of: &'a Cluster,
-            query: ListQuery<'a>,
-            _: Instant,
-        ) -> BoxFuture<'a, PageResult> {
-            let page = match (of.name(), query.continue_token) {
-                (_, None) => Ok(Page { objects: vec![named("a")], next: Some("1".to_owned()) }),
-                ("m2", Some(_)) => Err(Cause::new(cause::BUSY, "the page expired")),
-                (_, Some("1")) => Ok(Page { objects: vec![named("b")], next: Some("2".to_owned()) }),
-                (_, Some(_)) => Ok(Page { objects: vec![named("c")], next: None }),
-            };
-            Box::pin(ready(page))
-        }
+    fn fails(code: &'static str, text: &str) -> RequestFault {
+        RequestFault::Fails(Cause::new(code, text))
     }
 
     /// Returns the List of a resource that was recorded completely.
@@ -230,7 +194,15 @@ mod tests {
 
     #[tokio::test]
     async fn records_a_list_completely_or_not_at_all() {
-        let recorder = Recorder::over(Clients::reader_only(Arc::new(Fake)));
+        // Three pods on three pages, and pages that end after the first one.
+        let world = FakeWorld::default().with(|content| {
+            for name in ["m1", "m2"] {
+                content.add_member_cluster(name, &[]);
+                add_pods(content, name, &["a", "b", "c"]);
+            }
+            content.fault("m2: pods/v1 in \"shop\" from", fails(cause::BUSY, "the page expired"));
+        });
+        let recorder = Recorder::over(world.clients());
         let pods = Resource::from_argument("pods.v1").unwrap();
         let query = ListQuery {
             resource: &pods,
@@ -260,28 +232,16 @@ mod tests {
 
     #[tokio::test]
     async fn records_pages_that_were_read_on_a_second_try() {
-        struct Long(std::sync::atomic::AtomicBool);
-        impl Reader for Long {
-            fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, MetadataResult> {
-                Offline.get(address, deadline)
-            }
-            fn list<'a>(
-                &'a self,
-                _: &'a Cluster,
-                query: ListQuery<'a>,
-                _: Instant,
-            ) -> BoxFuture<'a, PageResult> {
-                Box::pin(ready(match (query.limit, query.continue_token) {
-                    (51.., _) => Err(Cause::new(cause::TOO_LONG, "longer than 8 MiB")),
-                    (_, None) => Ok(Page { objects: vec![named("a")], next: Some("1".to_owned()) }),
-                    _ if !self.0.swap(true, std::sync::atomic::Ordering::Relaxed) => {
-                        Err(Cause::new(cause::TIMEOUT, "no answer"))
-                    }
-                    _ => Ok(Page { objects: vec![named("b")], next: None }),
-                }))
-            }
-        }
-        let recorder = Recorder::over(Clients::reader_only(Arc::new(Long(false.into()))));
+        let mut fails_once = Some(fails(cause::TIMEOUT, "no answer"));
+        let world = FakeWorld::default().with(|content| {
+            add_pods(content, LOCAL, &["a", "b"]);
+            content.rules.push(Box::new(move |_, request| match request.list {
+                Some(query) if query.limit > 50 => Some(fails(cause::TOO_LONG, "longer than 8 MiB")),
+                Some(query) if query.continue_token.is_some() => fails_once.take(),
+                _ => None,
+            }));
+        });
+        let recorder = Recorder::over(world.clients());
         let pods = Resource::from_argument("pods.v1").unwrap();
         let query = |limit, from| ListQuery {
             resource: &pods,
@@ -302,7 +262,12 @@ mod tests {
 
     #[tokio::test]
     async fn records_the_names_of_requested_objects() {
-        let recorder = Recorder::over(Clients::reader_only(Arc::new(Fake)));
+        let world = FakeWorld::default().with(|content| {
+            for name in ["docs", "shop"] {
+                content.insert_in("m1", "namespaces.v1", json!({"metadata": {"name": name}}));
+            }
+        });
+        let recorder = Recorder::over(world.clients());
         let look = |name| GetQuery {
             address: Address { resource: &Resource::NAMESPACES, namespace: "", name },
             part: Part::Metadata,
@@ -321,21 +286,8 @@ mod tests {
 
     #[tokio::test]
     async fn records_an_abandoned_request_as_unanswered() {
-        struct Silent;
-        impl Reader for Silent {
-            fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, MetadataResult> {
-                Offline.get(address, deadline)
-            }
-            fn get_object<'a>(
-                &'a self,
-                _: &'a Cluster,
-                _: GetQuery<'a>,
-                _: Instant,
-            ) -> BoxFuture<'a, ObjectResult> {
-                Box::pin(std::future::pending())
-            }
-        }
-        let recorder = Recorder::over(Clients::reader_only(Arc::new(Silent)));
+        let world = FakeWorld::default().with(|content| content.fault("(local): ", RequestFault::Hangs));
+        let recorder = Recorder::over(world.clients());
         let look = GetQuery {
             address: Address { resource: &Resource::NAMESPACES, namespace: "", name: "shop" },
             part: Part::Metadata,
@@ -350,25 +302,8 @@ mod tests {
 
     #[tokio::test]
     async fn records_answers_of_etcd_members_and_missing_ones() {
-        struct Etcd;
-        impl Reader for Etcd {
-            fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, MetadataResult> {
-                Offline.get(address, deadline)
-            }
-        }
-        impl EtcdClient for Etcd {
-            fn call<'a>(
-                &'a self,
-                _: &'a Endpoint,
-                question: EtcdRequest,
-                _: Instant,
-            ) -> BoxFuture<'a, EtcdResult> {
-                match question {
-                    EtcdRequest::Read => Box::pin(ready(Ok(etcd::EtcdResponse::Read(etcd::Read::Served)))),
-                    _ => Box::pin(std::future::pending()),
-                }
-            }
-        }
+        let world =
+            FakeWorld::of_etcd(1).with(|content| content.fault("etcd: etcd-0 status", RequestFault::Hangs));
         let peer = Endpoint {
             namespace: "shop".to_owned(),
             name: "etcd-0".to_owned(),
@@ -377,7 +312,7 @@ mod tests {
             port: 2379,
             client: Arc::default(),
         };
-        let recorder = Recorder::over(Clients::new(Arc::new(Etcd)));
+        let recorder = Recorder::over(world.clients());
         recorder.clients().etcd.call(&peer, EtcdRequest::Read, soon()).await.unwrap();
         let clients = recorder.clients();
         let given_up = clients.etcd.call(&peer, EtcdRequest::Status, soon());
@@ -391,22 +326,9 @@ mod tests {
 
     #[tokio::test]
     async fn reports_failures_in_addition_to_recorded_answers() {
-        struct Once(std::sync::atomic::AtomicBool);
-        impl Reader for Once {
-            fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, MetadataResult> {
-                Offline.get(address, deadline)
-            }
-            fn get_object<'a>(
-                &'a self,
-                _: &'a Cluster,
-                _: GetQuery<'a>,
-                _: Instant,
-            ) -> BoxFuture<'a, ObjectResult> {
-                let was_asked = self.0.swap(true, std::sync::atomic::Ordering::Relaxed);
-                Box::pin(ready(if was_asked { Err(Cause::new(cause::BUSY, "later")) } else { Ok(None) }))
-            }
-        }
-        let recorder = Recorder::over(Clients::reader_only(Arc::new(Once(false.into()))));
+        let world = FakeWorld::default()
+            .with(|content| content.fault("(local): namespaces docs", fails(cause::BUSY, "later")));
+        let recorder = Recorder::over(world.clients());
         for name in ["shop", "docs"] {
             let address = Address { resource: &Resource::NAMESPACES, namespace: "", name };
             drop(

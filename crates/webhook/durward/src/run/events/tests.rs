@@ -1,12 +1,6 @@
-use std::future::ready;
-use std::sync::Mutex;
-use std::time::Instant as StdInstant;
-
-use admission::{BoxFuture, Denial, Fields, Mode, Ruling, SettlePolicy, decode, lock, settle};
-use cluster::etcd::Id;
-use cluster::fleet::{Object, ObjectResult};
-use cluster::writer::{Lease, StoredLease, TransferResult};
-use cluster::{Address, Metadata, MetadataResult, Offline, Reader, cause};
+use admission::{Denial, Fields, Mode, Ruling, SettlePolicy, decode, settle};
+use cluster::testing::{FakeWorld, RequestFault};
+use cluster::{Offline, cause};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::advance;
@@ -19,81 +13,26 @@ use crate::run::plan::guards;
 const CONFIGURATION: &str =
     "deletion: {fleet: none}, etcd: {clusters: [{namespace: db, selector: app=etcd}]}";
 
-/// An API server with the namespace `shop` and the pod `db/etcd-0`, which records the requests.
-#[derive(Default)]
-struct Server {
-    state: Mutex<State>,
+const EVENTS: &str = "events.v1.events.k8s.io";
+
+/// Returns an API server with the namespace `shop` and the pod `db/etcd-0`.
+fn server() -> FakeWorld {
+    FakeWorld::default().with(|content| {
+        content.insert("namespaces.v1", json!({"metadata": {"name": "shop", "uid": "a"}}));
+        content.insert("pods.v1", json!({"metadata": {"namespace": "db", "name": "etcd-0", "uid": "a"}}));
+    })
 }
 
-#[derive(Default)]
-struct State {
-    reads: usize,
-    events: Vec<Event>,
-    /// The uid of each object instead of `a`.
-    uid: Option<&'static str>,
-    is_down: bool,
-}
-
-impl Reader for Server {
-    fn get<'a>(&'a self, _: Address<'a>, _: StdInstant) -> BoxFuture<'a, MetadataResult> {
-        Box::pin(ready(Err(Cause::new(cause::REFUSED, "only whole objects"))))
-    }
-
-    fn get_object<'a>(
-        &'a self,
-        of: &'a Cluster,
-        query: GetQuery<'a>,
-        _: StdInstant,
-    ) -> BoxFuture<'a, ObjectResult> {
-        assert_eq!(*of, Cluster::Local);
-        let mut state = lock(&self.state);
-        state.reads += 1;
-        let Address { namespace, name, resource } = query.address;
-        let path = format!("{}/{namespace}/{name}", resource.plural);
-        let exists = ["namespaces//shop", "pods/db/etcd-0"].contains(&path.as_str());
-        let object = || Object {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            uid: state.uid.unwrap_or("a").to_owned(),
-            metadata: Metadata::default(),
-            raw: None,
-        };
-        Box::pin(ready(Ok(exists.then(object))))
-    }
-}
-
-impl Writer for Server {
-    fn write<'a>(&'a self, _: &'a Lease, _: &'a StoredLease, _: StdInstant) -> BoxFuture<'a, WriteResult> {
-        Box::pin(ready(WriteResult::Written))
-    }
-
-    fn transfer_leadership<'a>(
-        &'a self,
-        _: &'a cluster::etcd::Endpoint,
-        _: Id,
-        _: StdInstant,
-    ) -> BoxFuture<'a, TransferResult> {
-        Box::pin(ready(TransferResult::NotLeader))
-    }
-
-    fn create_event<'a>(&'a self, event: &'a Event, _: StdInstant) -> BoxFuture<'a, WriteResult> {
-        let mut state = lock(&self.state);
-        let is_known = state.events.iter().any(|known| known.metadata.name == event.metadata.name);
-        let result = match (state.is_down, is_known) {
-            (true, _) => WriteResult::Failed(Cause::new(cause::UNREACHABLE, "down")),
-            (_, true) => WriteResult::Conflict,
-            _ => WriteResult::Written,
-        };
-        if result == WriteResult::Written {
-            state.events.push(event.clone());
-        }
-        Box::pin(ready(result))
-    }
+/// Returns the number of objects that were read, and not from a cache.
+fn reads(server: &FakeWorld) -> usize {
+    let is_read =
+        |text: &&String| text.starts_with("(local): namespaces ") || text.starts_with("(local): pods ");
+    server.requests().iter().filter(is_read).count()
 }
 
 /// One replica of Durward.
 struct Replica {
-    server: Arc<Server>,
+    server: FakeWorld,
     guards: Vec<(&'static str, GuardEvents)>,
     metrics: Metrics,
     task: JoinHandle<()>,
@@ -105,25 +44,20 @@ fn file(head: &str) -> File {
     File::from_text("d.yaml".as_ref(), text, Purpose::Guards).ok().unwrap()
 }
 
-fn clients(server: &Arc<Server>) -> Clients {
-    let reader: Arc<dyn Reader> = Arc::clone(server) as _;
-    Clients { writer: Some(Arc::clone(server) as _), ..Clients::reader_only(reader) }
-}
-
 impl Replica {
-    fn of(server: &Arc<Server>) -> Self {
+    fn of(server: &FakeWorld) -> Self {
         let (metrics, file) = (Metrics::new("t"), file(""));
         let (queue, task) = queue(&metrics);
         let task = tokio::spawn(task.run());
         let guards = file.guards.iter().map(|guard| {
-            let events = GuardEvents::new(&queue, guard.configured.as_ref(), &clients(server));
+            let events = GuardEvents::new(&queue, guard.configured.as_ref(), &server.clients());
             (guard.kind.name(), events.unwrap())
         });
-        Self { server: Arc::clone(server), guards: guards.collect(), metrics, task }
+        Self { server: server.clone(), guards: guards.collect(), metrics, task }
     }
 
     fn new() -> Self {
-        Self::of(&Arc::default())
+        Self::of(&server())
     }
 
     /// Denies a request.
@@ -154,7 +88,8 @@ impl Replica {
             tokio::time::sleep(PACE).await;
         }
         tokio::time::sleep(PACE * 2).await;
-        lock(&self.server.state).events.clone()
+        let stored = self.server.content().objects(EVENTS);
+        stored.into_iter().map(|event| serde_json::from_value(event).unwrap()).collect()
     }
 
     fn counts(&self, result: &str) -> bool {
@@ -213,9 +148,9 @@ async fn a_denied_deletion_has_one_event_in_five_minutes() {
     advance(WINDOW.saturating_sub(Duration::from_secs(2))).await;
     replica.deny("deletion", &deletion());
     replica.events().await;
-    assert_eq!(lock(&replica.server.state).reads, 1, "the object is not read again");
+    assert_eq!(reads(&replica.server), 1, "the object is not read again");
     advance(Duration::from_secs(3)).await;
-    lock(&replica.server.state).events.clear();
+    replica.server.content().retain(EVENTS, |_| false);
     replica.deny("deletion", &deletion());
     assert_eq!(replica.events().await.len(), 1, "after five minutes");
 }
@@ -232,7 +167,7 @@ async fn a_denied_eviction_has_an_event_of_the_pod_in_its_namespace() {
     assert_eq!(event.note.as_deref(), Some("in use: 3 pods (requested by a user)"));
     let regarding = event.regarding.clone().unwrap();
     assert_eq!((regarding.kind.as_deref(), regarding.uid.as_deref()), (Some("Pod"), Some("a")));
-    lock(&replica.server.state).uid = Some("b");
+    replica.server.content().edit("pods.v1", "etcd-0", |pod| pod["metadata"]["uid"] = "b".into());
     replica.deny("etcd", &eviction());
     assert_eq!(replica.events().await.len(), 2, "a new pod with the same name");
 }
@@ -261,7 +196,7 @@ async fn a_request_that_is_allowed_or_a_dry_run_has_none() {
     replica.settle("deletion", &deletion(), deny(), Mode::Audit);
     replica.settle("deletion", &deletion(), Ruling::allow().warn("override"), Mode::Enforce);
     assert!(replica.events().await.is_empty());
-    assert_eq!(lock(&replica.server.state).reads, 0);
+    assert_eq!(reads(&replica.server), 0);
     let unknown = Ruling::unknown(Cause::new(cause::TIMEOUT, "m5 did not answer"));
     replica.settle("deletion", &deletion(), unknown, Mode::Enforce);
     assert_eq!(replica.events().await.len(), 1, "a denial because the check failed");
@@ -278,7 +213,7 @@ async fn an_object_that_the_api_server_does_not_have_has_none() {
     absent["object"]["metadata"]["name"] = "etcd-9".into();
     replica.deny("etcd", &absent);
     assert!(replica.events().await.is_empty());
-    assert_eq!(lock(&replica.server.state).reads, 2);
+    assert_eq!(reads(&replica.server), 2);
     let mut without_uid = deletion();
     without_uid["oldObject"]["metadata"]["uid"] = Value::Null;
     let mut other_kind = deletion();
@@ -289,17 +224,18 @@ async fn an_object_that_the_api_server_does_not_have_has_none() {
         replica.deny("deletion", &request);
     }
     assert!(replica.events().await.is_empty());
-    assert_eq!(lock(&replica.server.state).reads, 2);
+    assert_eq!(reads(&replica.server), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_event_is_not_tried_again() {
     let replica = Replica::new();
-    lock(&replica.server.state).is_down = true;
+    let down = RequestFault::Fails(Cause::new(cause::UNREACHABLE, "down"));
+    replica.server.content().fault("write: event", down);
     replica.deny("deletion", &deletion());
     replica.events().await;
     assert!(replica.counts("failed"));
-    lock(&replica.server.state).is_down = false;
+    replica.server.content().rules.clear();
     replica.deny("deletion", &deletion());
     assert!(replica.events().await.is_empty());
 }
@@ -313,7 +249,7 @@ async fn a_full_queue_drops_denials_and_the_pace_is_ten_in_a_second() {
     }
     assert!(replica.counts("dropped"));
     tokio::time::sleep(Duration::from_millis(1_050)).await;
-    assert_eq!(lock(&replica.server.state).reads, 11);
+    assert_eq!(reads(&replica.server), 11);
     assert_eq!(replica.events().await.len(), 1);
 }
 
@@ -323,7 +259,7 @@ fn a_long_message_is_cut() {
     let (queue, _task) = queue(&metrics);
     let file = file("");
     let guard = file.guard("etcd").unwrap();
-    let events = GuardEvents::new(&queue, guard.configured.as_ref(), &clients(&Arc::default())).unwrap();
+    let events = GuardEvents::new(&queue, guard.configured.as_ref(), &server().clients()).unwrap();
     let review =
         json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": eviction()});
     let body = review.to_string();
@@ -351,10 +287,10 @@ fn events_are_on_by_default_and_need_permissions() {
 
 #[tokio::test(start_paused = true)]
 async fn without_events_and_in_a_snapshot_no_denial_is_queued() {
-    let server = Arc::new(Server::default());
+    let server = server();
     let snapshot = Clients::reader_only(Arc::new(Offline));
     for (head, clients, expected) in
-        [("", clients(&server), 1), ("events: false\n", clients(&server), 0), ("", snapshot, 0)]
+        [("", server.clients(), 1), ("events: false\n", server.clients(), 0), ("", snapshot, 0)]
     {
         let (queue, _task) = queue(&Metrics::new("t"));
         let guards = guards(&file(head), &ControlPlanes::snapshot(clients), Some(&queue)).unwrap();

@@ -1,20 +1,21 @@
 //! Deletions of CRDs: the version at which objects are listed, and invalid CRDs.
 
+use cluster::world::{ObjectList, Scope};
+
 use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn lists_custom_objects_at_a_version_that_the_member_serves() {
-    let lists = |query: &ListQuery<'_>| match query.resource.version.as_ref() {
-        "v1" => Ok(Page { objects: vec![object("old-one")], next: None }),
-        _ => Err(Cause::new(cause::NOT_SERVED, "404 page not found")),
-    };
-    let local = crd_cluster(&[("v1", false, false), ("v2", true, true)], |_| Ok(Page::default()));
-    let fleet = Arc::new(
-        FakeFleet::default().with(LOCAL, local).with("m1", crd_cluster(&[("v1", true, true)], lists)),
-    );
+    let fleet = fleet(|content| {
+        content.insert(CRDS, crd(&[("v1", false, false), ("v2", true, true)]));
+        add_crd(content, &[("v1", true, true)]);
+        content.insert_in("m1", "widgets.v1.example.org", json!({"metadata": {"name": "old-one"}}));
+        let why = Cause::new(cause::NOT_SERVED, "404 page not found");
+        content.fault("m1: widgets.example.org/v2", RequestFault::Fails(why));
+    });
     let ruling = delete_widgets(&fleet).await;
     assert!(denial(&ruling).message.contains("in member cluster m1: 1 object (old-one)"), "{ruling:?}");
-    let requests = fleet.requests.lock().unwrap();
+    let requests = fleet.requests();
     assert!(requests.contains(&"(local): widgets.example.org/v2 in \"\"".to_owned()), "{requests:?}");
 }
 
@@ -26,14 +27,13 @@ async fn prefers_the_stored_version_to_other_served_versions() {
         (vec![("v1", false, true)], Err(cause::NOT_SERVED)),
         (vec![], Err(cause::NOT_SERVED)),
     ] {
-        let fleet =
-            Arc::new(FakeFleet::default().with("m1", crd_cluster(&versions, |_| Ok(Page::default()))));
+        let fleet = fleet(|content| add_crd(content, &versions));
         let ruling = delete_widgets(&fleet).await;
         match expected {
             Ok(version) => {
                 assert_eq!(ruling.verdict, Verdict::Allow);
                 let question = format!("m1: widgets.example.org/{version} in \"\"");
-                assert!(fleet.requests.lock().unwrap().contains(&question), "{version}");
+                assert!(fleet.requests().contains(&question), "{version}");
             }
             Err(cause) => assert_eq!(code(&ruling), cause),
         }
@@ -42,18 +42,26 @@ async fn prefers_the_stored_version_to_other_served_versions() {
 
 #[tokio::test(start_paused = true)]
 async fn counts_objects_of_a_crd_that_a_member_is_deleting() {
-    let lists = |_: &ListQuery<'_>| Ok(Page { objects: vec![object("a")], next: None });
-    let mut m1 = crd_cluster(&[("v1", true, true)], lists);
-    m1.objects.values_mut().for_each(|object| object.metadata.deleting = true);
-    let ruling = delete_widgets(&Arc::new(FakeFleet::default().with("m1", m1))).await;
+    let fleet = fleet(|content| {
+        content.add_member_cluster("m1", &[]);
+        let mut deleting = crd(&[("v1", true, true)]);
+        deleting["metadata"]["deletionTimestamp"] = "2026-11-21T09:59:00Z".into();
+        content.insert_in("m1", CRDS, deleting);
+        content.insert_in("m1", "widgets.v1.example.org", json!({"metadata": {"name": "a"}}));
+    });
+    let ruling = delete_widgets(&fleet).await;
     assert!(denial(&ruling).message.contains("in member cluster m1: 1 object (a)"), "{ruling:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_invalid_crd_is_unknown() {
-    let garbled = |whole: serde_json::Value| {
-        let crd_object = Object { raw: Some(to_raw_value(&whole).unwrap()), ..object(WIDGETS) };
-        FakeCluster { objects: BTreeMap::from([(WIDGETS.to_owned(), crd_object)]), ..FakeCluster::default() }
+    let stored = |raw| {
+        let mut list = ObjectList::new(Scope { is_whole: true, ..Scope::default() });
+        list.insert(Object { name: WIDGETS.to_owned(), raw, ..Object::default() });
+        fleet(|content| {
+            content.add_member_cluster("m1", &[]);
+            content.cluster("m1").lists.insert(Resource::from_argument(CRDS).unwrap(), Ok(list));
+        })
     };
     for whole in [
         json!({}),
@@ -62,13 +70,8 @@ async fn an_invalid_crd_is_unknown() {
         json!({"spec": {"group": "example.org", "names": {"plural": "../secrets"}, "versions": []}}),
         json!({"spec": {"group": "example.org", "names": {"plural": "widgets"}, "versions": null}}),
     ] {
-        let text = whole.to_string();
-        let fleet = Arc::new(FakeFleet::default().with("m1", garbled(whole)));
-        assert_eq!(code(&delete_widgets(&fleet).await), cause::GARBAGE, "{text}");
+        let fleet = stored(Some(to_raw_value(&whole).unwrap()));
+        assert_eq!(code(&delete_widgets(&fleet).await), cause::GARBAGE, "{whole}");
     }
-    let bare = FakeCluster {
-        objects: BTreeMap::from([(WIDGETS.to_owned(), object(WIDGETS))]),
-        ..FakeCluster::default()
-    };
-    assert_eq!(code(&delete_widgets(&Arc::new(FakeFleet::default().with("m1", bare))).await), cause::GARBAGE);
+    assert_eq!(code(&delete_widgets(&stored(None)).await), cause::GARBAGE);
 }

@@ -1,15 +1,13 @@
 //! Concurrent deletions, reviewed by several replicas.
 
-use std::time::Duration;
-
 use futures_util::future::join_all;
 use serde_json::json;
 
 use super::super::facts::Leaving;
-use super::super::fixture::{LEAST, delete, evict};
+use super::super::fixture::{LEAST, delete, evict, pod};
 use super::super::table::MemberState;
 use super::expect::{Expected, Reviewed, assert_outcome, quorum, reserved, verdict_of};
-use super::fake::{Fake, Reply, deleted, evicted, review};
+use super::fake::{Fake, PODS, Reply, deleted, evicted, review};
 use cluster::cause;
 
 /// Returns how many of these deletions are allowed, each by its own replica.
@@ -65,10 +63,10 @@ async fn a_retry_is_allowed_and_another_pod_denied() {
     let fake = Fake::of(3);
     assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::Allow);
     assert_outcome(&evicted(&fake, LEAST, "etcd-1").await, Expected::Allow);
-    assert_eq!(fake.state().actions, ["reserved etcd-1"], "it is reserved once");
-    fake.state().elapsed = Duration::from_secs(6);
+    assert_eq!(fake.content().actions, ["reserved etcd-1"], "it is reserved once");
+    fake.at(6);
     assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::Allow);
-    assert_eq!(fake.state().actions.len(), 2, "it is renewed before it expires");
+    assert_eq!(fake.content().actions.len(), 2, "it is renewed before it expires");
     assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, reserved("etcd-1"));
 }
 
@@ -76,14 +74,14 @@ async fn a_retry_is_allowed_and_another_pod_denied() {
 async fn a_reservation_expires_unless_the_pod_is_being_deleted() {
     let fake = Fake::of(3);
     assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::Allow);
-    fake.state().elapsed = Duration::from_secs(45);
+    fake.at(45);
     assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, reserved("etcd-1"));
-    fake.state().elapsed = Duration::from_secs(46);
+    fake.at(46);
     assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, Expected::Allow);
     let fake = Fake::of(3);
     assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::Allow);
     fake.mark_deleted("etcd-1");
-    fake.state().elapsed = Duration::from_secs(3600);
+    fake.at(3600);
     assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, MemberState::Leaving(Leaving::Deleting));
 }
 
@@ -91,10 +89,10 @@ async fn a_reservation_expires_unless_the_pod_is_being_deleted() {
 async fn the_next_member_is_allowed_once_the_replacement_is_healthy() {
     let fake = Fake::of(3);
     assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, Expected::Allow);
-    fake.state().pods[2]["metadata"]["uid"] = "uid-of-the-next".into();
-    fake.state().members.get_mut("etcd-2").unwrap().reply = Reply::Hangs;
+    fake.content().edit(PODS, "etcd-2", |pod| pod["metadata"]["uid"] = "uid-of-the-next".into());
+    fake.content().etcd_member("etcd-2").reply = Reply::Hangs;
     assert_outcome(&evicted(&fake, LEAST, "etcd-1").await, quorum(1, 3));
-    fake.state().members.get_mut("etcd-2").unwrap().reply = Reply::Full;
+    fake.content().etcd_member("etcd-2").reply = Reply::Full;
     assert_outcome(&evicted(&fake, LEAST, "etcd-1").await, Expected::Allow);
 }
 
@@ -116,7 +114,7 @@ async fn the_next_member_of_five_waits_for_the_replacement_but_not_for_a_dead_me
         let body = delete(name, |r| r["oldObject"] = stored);
         assert_outcome(&review(&fake.guard(LEAST), &body).await, reserved("etcd-2"));
     }
-    fake.state().elapsed = Duration::from_secs(46);
+    fake.at(46);
     assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, Expected::Allow);
 }
 
@@ -127,14 +125,12 @@ async fn health_is_read_again_after_the_reservation() {
     let guard = fake.guard(LEAST);
     let body = delete("etcd-1", |_| {});
     let falling = async {
-        while fake.state().leases.is_empty() {
-            tokio::task::yield_now().await;
-        }
-        fake.state().members.get_mut("etcd-2").unwrap().reply = Reply::NoResponse(cause::TIMEOUT);
+        fake.reserved().await;
+        fake.content().etcd_member("etcd-2").reply = Reply::NoResponse(cause::TIMEOUT);
     };
     let (ruling, ()) = futures_util::future::join(review(&guard, &body), falling).await;
     assert_outcome(&ruling, quorum(1, 3));
-    assert_eq!(fake.state().actions, ["reserved etcd-1"]);
+    assert_eq!(fake.content().actions, ["reserved etcd-1"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -154,12 +150,12 @@ async fn without_reservations_no_healthy_member_is_allowed() {
 #[tokio::test(start_paused = true)]
 async fn two_clusters_do_not_affect_each_other() {
     let fake = Fake::of(3).with(|s| {
-        let mut other = s.pods[1].clone();
+        let mut other = pod("etcd-1");
         other["metadata"]["name"] = "other-0".into();
         other["metadata"]["uid"] = "uid-other-0".into();
         other["metadata"]["ownerReferences"][0]["name"] = "other".into();
         other["metadata"]["ownerReferences"][0]["uid"] = "uid-other".into();
-        s.pods.push(other);
+        s.insert(PODS, other);
     });
     // It does not count for the other etcd cluster.
     assert_outcome(&evicted(&fake, LEAST, "etcd-1").await, Expected::Allow);

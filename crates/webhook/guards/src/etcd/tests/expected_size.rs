@@ -8,46 +8,47 @@ use super::super::fixture::LEAST;
 use super::super::table::MemberState;
 use super::CONTROLLER;
 use super::expect::{Expected, assert_outcome, assert_text, quorum, reserved, text_of, verdict_of};
-use super::fake::{Fake, Reply, State, deleted, deleted_by, evicted};
+use super::fake::{
+    ETCD_CLUSTERS, Fake, FakeContent, PODS, Reply, STATEFUL_SETS, deleted, deleted_by, evicted,
+};
 use cluster::cause;
 
 const TOGETHER: &str = "clusters: [{namespace: db, selector: app=etcd, groupBy: selector}]";
 const NAMED: &str = "clusters: [{namespace: db, selector: app=etcd, owner: {apiVersion: etcd.example.org/v1, kind: EtcdCluster}}]";
 
 /// Removes the owners of all pods.
-fn bare(state: &mut State) {
-    for pod in &mut state.pods {
-        drop(pod["metadata"].as_object_mut().unwrap().remove("ownerReferences"));
-    }
+fn bare(state: &mut FakeContent) {
+    state.edit_all(PODS, |pod| drop(pod["metadata"].as_object_mut().unwrap().remove("ownerReferences")));
 }
 
 /// Gives each pod its own `StatefulSet`: `a`, `b`, `c`.
-fn each_its_own(state: &mut State) {
-    for (at, (pod, name)) in state.pods.iter_mut().zip(["a", "b", "c"]).enumerate() {
+fn each_its_own(state: &mut FakeContent) {
+    for (at, name) in ["a", "b", "c"].into_iter().enumerate() {
         let uid = format!("uid-{name}");
         let set = json!({"metadata": {"name": name, "namespace": "db", "uid": uid}, "spec": {"replicas": 1, "ordinals": {"start": at}}});
-        pod["metadata"]["ownerReferences"][0]["name"] = name.into();
-        pod["metadata"]["ownerReferences"][0]["uid"] = uid.into();
-        state.others.insert(("statefulsets", name.to_owned()), set);
+        state.edit_all(PODS, |pod| {
+            if pod["metadata"]["name"] == format!("etcd-{at}") {
+                let owner = &mut pod["metadata"]["ownerReferences"][0];
+                (owner["name"], owner["uid"]) = (name.into(), uid.clone().into());
+            }
+        });
+        state.insert(STATEFUL_SETS, set);
     }
 }
 
 /// Makes a custom object the owner of all pods.
-fn made(state: &mut State, spec: &Value) {
+fn made(state: &mut FakeContent, spec: &Value) {
     let cluster = json!({"apiVersion": "etcd.example.org/v1", "kind": "EtcdCluster", "metadata": {"name": "prod", "namespace": "db", "uid": "uid-prod"}, "spec": spec});
-    state.others.insert(("etcdclusters", "prod".to_owned()), cluster);
-    for pod in &mut state.pods {
-        pod["metadata"]["ownerReferences"] = json!([
-            {"apiVersion": "etcd.example.org/v1", "kind": "EtcdCluster", "name": "prod", "uid": "uid-prod", "controller": true}
-        ]);
-    }
+    state.insert(ETCD_CLUSTERS, cluster);
+    let owner = json!([{"apiVersion": "etcd.example.org/v1", "kind": "EtcdCluster", "name": "prod", "uid": "uid-prod", "controller": true}]);
+    state.edit_all(PODS, |pod| pod["metadata"]["ownerReferences"] = owner.clone());
 }
 
 /// Returns two of three members. The third was removed from the list, and its pod is deleted.
-fn two_are_left(change: impl FnOnce(&mut State)) -> Fake {
+fn two_are_left(change: impl FnOnce(&mut FakeContent)) -> Fake {
     Fake::of(3).with(|state| {
-        state.members.retain(|name, _| name != "etcd-2");
-        drop(state.pods.remove(2));
+        state.etcd.members.retain(|name, _| name != "etcd-2");
+        state.remove(PODS, "etcd-2");
         change(state);
     })
 }
@@ -60,9 +61,9 @@ fn with(yaml: &str, key: &str) -> String {
 #[tokio::test(start_paused = true)]
 async fn a_configured_size_below_the_voters_or_pods_is_ignored() {
     // The third member was removed from the list, and its pod remains.
-    let three = |change: fn(&mut State)| {
+    let three = |change: fn(&mut FakeContent)| {
         Fake::of(3).with(|state| {
-            state.members.retain(|name, _| name != "etcd-2");
+            state.etcd.members.retain(|name, _| name != "etcd-2");
             change(state);
         })
     };
@@ -86,12 +87,11 @@ async fn a_configured_size_below_the_voters_or_pods_is_ignored() {
 
 #[tokio::test(start_paused = true)]
 async fn two_voters_of_an_undeclared_cluster_both_stay() {
-    let scaled = |state: &mut State| {
+    let scaled = |state: &mut FakeContent| {
         each_its_own(state);
-        state.others.insert(
-            ("statefulsets", "c".to_owned()),
-            json!({"metadata": {"name": "c", "namespace": "db", "uid": "uid-c"}, "spec": {"replicas": 0}}),
-        );
+        let set =
+            json!({"metadata": {"name": "c", "namespace": "db", "uid": "uid-c"}, "spec": {"replicas": 0}});
+        state.insert(STATEFUL_SETS, set);
     };
     let shapes: [(Fake, &str); 5] = [
         (two_are_left(bare), LEAST),
@@ -110,7 +110,7 @@ async fn two_voters_of_an_undeclared_cluster_both_stay() {
             }
             assert_outcome(&evicted(&fake, yaml, name).await, DenyReason::UndeclaredSize { voters: 2 });
         }
-        assert!(fake.state().actions.is_empty(), "{at}: {:?}", fake.state().actions);
+        assert!(fake.content().actions.is_empty(), "{at}: {:?}", fake.content().actions);
         // With a declared size of two, one is allowed and the other one waits.
         let text = with(yaml, "expectedMembers: 2");
         assert_outcome(&deleted(&fake, &text, "etcd-1").await, Warning::Outage { voters: 2 });
@@ -150,9 +150,8 @@ async fn the_owner_declares_the_size() {
     }
     // The larger number counts.
     let set = |replicas: u64| {
-        move |s: &mut State| {
-            let set = s.others.get_mut(&("statefulsets", "etcd".to_owned())).unwrap();
-            set["spec"]["replicas"] = replicas.into();
+        move |s: &mut FakeContent| {
+            s.edit(STATEFUL_SETS, "etcd", |set| set["spec"]["replicas"] = replicas.into());
         }
     };
     for yaml in [with(LEAST, "expectedMembers: 2"), with(TOGETHER, "expectedMembers: 2")] {
@@ -188,8 +187,7 @@ async fn an_unreadable_owner_makes_the_size_unknown() {
     // The size does not matter for three voters.
     assert_outcome(&deleted(&Fake::of(3).with_error("statefulsets"), LEAST, "etcd-1").await, Expected::Allow);
     // A denial that does not depend on the size has its own reason.
-    let unhealthy =
-        two_are_left(|s| s.members.get_mut("etcd-0").unwrap().behind = 9000).with_error("statefulsets");
+    let unhealthy = two_are_left(|s| s.etcd_member("etcd-0").behind = 9000).with_error("statefulsets");
     assert_outcome(&deleted(&unhealthy, LEAST, "etcd-1").await, DenyReason::OtherUnhealthy);
     let fake = two_are_left(|s| made(s, &json!({"size": 3}))).with_error("etcdclusters");
     assert_outcome(&deleted(&fake, NAMED, "etcd-1").await, Expected::UnreadSize);
@@ -197,20 +195,19 @@ async fn an_unreadable_owner_makes_the_size_unknown() {
 
 #[tokio::test(start_paused = true)]
 async fn deleting_one_of_several_statefulsets_is_not_a_teardown() {
-    let delete_second = |state: &mut State| {
+    let delete_second = |state: &mut FakeContent| {
         each_its_own(state);
-        let set = state.others.get_mut(&("statefulsets", "b".to_owned())).unwrap();
-        set["metadata"]["deletionTimestamp"] = "x".into();
+        state.edit(STATEFUL_SETS, "b", |set| set["metadata"]["deletionTimestamp"] = "x".into());
     };
-    let remove_second = |state: &mut State| {
+    let remove_second = |state: &mut FakeContent| {
         each_its_own(state);
-        drop(state.others.remove(&("statefulsets", "b".to_owned())));
+        state.remove(STATEFUL_SETS, "b");
     };
-    let end = |state: &mut State| {
+    let end = |state: &mut FakeContent| {
         each_its_own(state);
-        state.others.get_mut(&("statefulsets", "b".to_owned())).unwrap()["spec"]["replicas"] = 0.into();
+        state.edit(STATEFUL_SETS, "b", |it| it["spec"]["replicas"] = 0.into());
     };
-    let changes: [fn(&mut State); 3] = [delete_second, remove_second, end];
+    let changes: [fn(&mut FakeContent); 3] = [delete_second, remove_second, end];
     for (at, change) in changes.into_iter().enumerate() {
         // Another member is down, so even the garbage collector waits.
         let short = Fake::of(3).down(&["etcd-2"]).with(change);
@@ -225,7 +222,7 @@ async fn deleting_one_of_several_statefulsets_is_not_a_teardown() {
         let fake = well();
         assert_outcome(&deleted_by(&fake, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, Expected::Allow);
         assert_eq!(
-            fake.state().actions,
+            fake.content().actions,
             ["reserved etcd-1"],
             "{at}: its members are asked, and its deletion is reserved"
         );
@@ -233,18 +230,18 @@ async fn deleting_one_of_several_statefulsets_is_not_a_teardown() {
     // Deleting all owners is a teardown.
     let all = Fake::of(3).down(&["etcd-2"]).with(|s| {
         delete_second(s);
-        s.others.get_mut(&("statefulsets", "a".to_owned())).unwrap()["spec"]["replicas"] = 0.into();
-        drop(s.others.remove(&("statefulsets", "c".to_owned())));
+        s.edit(STATEFUL_SETS, "a", |it| it["spec"]["replicas"] = 0.into());
+        s.remove(STATEFUL_SETS, "c");
     });
     for name in ["etcd-0", "etcd-1"] {
         assert_outcome(&deleted_by(&all, TOGETHER, name, CONTROLLER, |_| {}).await, Expected::Allow);
     }
-    assert!(all.state().actions.is_empty());
+    assert!(all.content().actions.is_empty());
     // A pod whose etcd does not run is allowed and reserved.
     let crashed = Fake::of(3).with(delete_second);
     crashed.set_container("etcd-1", "waiting");
     assert_outcome(&deleted_by(&crashed, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, Expected::Allow);
-    assert_eq!(crashed.state().actions, ["reserved etcd-1"]);
+    assert_eq!(crashed.content().actions, ["reserved etcd-1"]);
     // Without the list of pods, other owners may exist.
     let unseen = Fake::of(3).with(delete_second).with_error("pods");
     assert_outcome(&deleted_by(&unseen, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, Expected::Unknown);
@@ -254,8 +251,7 @@ async fn deleting_one_of_several_statefulsets_is_not_a_teardown() {
 async fn a_scaled_down_member_of_two_must_leave_the_list_first() {
     let to = |replicas: u64| {
         Fake::of(2).with(|s| {
-            let set = s.others.get_mut(&("statefulsets", "etcd".to_owned())).unwrap();
-            set["spec"]["replicas"] = replicas.into();
+            s.edit(STATEFUL_SETS, "etcd", |set| set["spec"]["replicas"] = replicas.into());
         })
     };
     for user in ["ann", CONTROLLER] {
@@ -277,7 +273,7 @@ async fn a_scaled_down_member_of_two_must_leave_the_list_first() {
         );
     }
     // A member that was removed from the list stops, and its pod is allowed.
-    let ended = to(1).with(|s| s.members.retain(|name, _| name != "etcd-1"));
+    let ended = to(1).with(|s| s.etcd.members.retain(|name, _| name != "etcd-1"));
     ended.set_container("etcd-1", "waiting");
     assert_outcome(&deleted_by(&ended, LEAST, "etcd-1", CONTROLLER, |_| {}).await, Expected::Allow);
     // The operator removes it from the list.
@@ -285,16 +281,16 @@ async fn a_scaled_down_member_of_two_must_leave_the_list_first() {
     assert_outcome(&deleted_by(&to(1), &removed, "etcd-1", CONTROLLER, |_| {}).await, Expected::Allow);
     // A dead member can be deleted.
     let dead = to(1).leaderless().with(|s| {
-        s.members.get_mut("etcd-1").unwrap().reply = Reply::NoResponse(cause::TIMEOUT);
+        s.etcd_member("etcd-1").reply = Reply::NoResponse(cause::TIMEOUT);
     });
     assert_outcome(&deleted_by(&dead, LEAST, "etcd-1", CONTROLLER, |_| {}).await, Warning::QuorumLost);
     // A single member is not scaled away either.
     let last = Fake::of(3).with(|s| {
         each_its_own(s);
-        s.members.retain(|name, _| name != "etcd-2");
-        s.members.get_mut("etcd-1").unwrap().is_learner = true;
-        drop(s.pods.remove(2));
-        drop(s.others.remove(&("statefulsets", "a".to_owned())));
+        s.etcd.members.retain(|name, _| name != "etcd-2");
+        s.etcd_member("etcd-1").is_learner = true;
+        s.remove(PODS, "etcd-2");
+        s.remove(STATEFUL_SETS, "a");
     });
     let one = with(TOGETHER, "expectedMembers: 1");
     assert_outcome(
@@ -305,7 +301,7 @@ async fn a_scaled_down_member_of_two_must_leave_the_list_first() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_scale_up_can_be_scaled_back() {
-    let up = || Fake::of(3).with(|s| s.members.retain(|name, _| name != "etcd-2"));
+    let up = || Fake::of(3).with(|s| s.etcd.members.retain(|name, _| name != "etcd-2"));
     let ruling = deleted(&up(), LEAST, "etcd-1").await;
     assert_outcome(&ruling, DenyReason::TooFewVoters { voters: 2, expected: 3 });
     assert_text(
@@ -314,7 +310,7 @@ async fn a_failed_scale_up_can_be_scaled_back() {
         "undo the scale-up, then retry: kubectl -n db scale statefulset etcd --replicas=2",
     );
     // Not if that would delete a voter.
-    let other = Fake::of(3).with(|s| s.members.retain(|name, _| name != "etcd-1"));
+    let other = Fake::of(3).with(|s| s.etcd.members.retain(|name, _| name != "etcd-1"));
     let text = text_of(&deleted(&other, LEAST, "etcd-2").await);
     assert!(
         text.contains("only 2 of 3 expected members vote") && !text.contains("undo the scale-up"),

@@ -3,24 +3,24 @@
 use serde_json::json;
 
 use super::super::decide::{DenyReason, UnknownCause, Warning};
-use super::super::fixture::{LEAST, delete};
+use super::super::fixture::{LEAST, delete, pod};
 use super::super::table::{MemberProblem, MemberState};
 use super::expect::{Expected, assert_outcome, quorum, text_of, verdict_of};
-use super::fake::{Fake, FakeMember, Reply, ReportedLeader, alarm, deleted, evicted, review};
+use super::fake::{Fake, FakeEtcdMember, PODS, Reply, ReportedLeader, alarm, deleted, evicted, review};
 use cluster::cause;
 use cluster::etcd::{AlarmKind, Member};
 
 /// Returns three members, one of them down, and a pod with matching labels and owner that runs another etcd.
-fn rogue_pod(change: impl FnOnce(&mut FakeMember)) -> Fake {
+fn rogue_pod(change: impl FnOnce(&mut FakeEtcdMember)) -> Fake {
     Fake::of(3).down(&["etcd-2"]).with(|s| {
-        let mut pod = s.pods[1].clone();
+        let mut pod = pod("etcd-1");
         pod["metadata"]["name"] = "etcd-9".into();
         pod["metadata"]["uid"] = "uid-etcd-9".into();
-        let mut one = s.members["etcd-1"].clone();
+        let mut one = s.etcd.members["etcd-1"].clone();
         (one.id, one.cluster) = (19, 7);
         change(&mut one);
-        s.pods.push(pod);
-        s.members.insert("etcd-9".to_owned(), one);
+        s.insert(PODS, pod);
+        s.etcd.members.insert("etcd-9".to_owned(), one);
     })
 }
 
@@ -28,11 +28,11 @@ fn rogue_pod(change: impl FnOnce(&mut FakeMember)) -> Fake {
 async fn a_rogue_pod_confirms_no_member() {
     // A pod of another etcd cluster, so that no cluster has most pods.
     for change in [
-        |_: &mut FakeMember| {},
+        |_: &mut FakeEtcdMember| {},
         // With the id of the member that is down.
-        |one: &mut FakeMember| (one.id, one.cluster) = (12, 7),
+        |one: &mut FakeEtcdMember| (one.id, one.cluster) = (12, 7),
         // With the id of a healthy member.
-        |one: &mut FakeMember| (one.id, one.cluster) = (10, 0xcdf8_1818_1818_1818),
+        |one: &mut FakeEtcdMember| (one.id, one.cluster) = (10, 0xcdf8_1818_1818_1818),
     ] {
         for name in ["etcd-0", "etcd-1"] {
             let ruling = deleted(&rogue_pod(change), LEAST, name).await;
@@ -43,13 +43,13 @@ async fn a_rogue_pod_confirms_no_member() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_of_another_cluster_is_unknown() {
-    let fake = rogue_pod(|_| {}).with(|s| s.members.get_mut("etcd-2").unwrap().reply = Reply::Full);
+    let fake = rogue_pod(|_| {}).with(|s| s.etcd_member("etcd-2").reply = Reply::Full);
     assert_outcome(&evicted(&fake, LEAST, "etcd-9").await, UnknownCause::MixedClusters);
     assert_outcome(&evicted(&fake, LEAST, "etcd-1").await, Expected::Allow);
     // Two foreign pods are the majority beside the only member.
     let fake = Fake::of(3).with(|s| {
         for name in ["etcd-1", "etcd-2"] {
-            s.members.get_mut(name).unwrap().cluster = 7;
+            s.etcd_member(name).cluster = 7;
         }
     });
     assert_outcome(&deleted(&fake, LEAST, "etcd-0").await, UnknownCause::MixedClusters);
@@ -61,7 +61,7 @@ async fn failed_reads_are_unknown_and_members_that_are_down_are_not() {
     for code in [cause::TLS, cause::CREDENTIALS, cause::GARBAGE, cause::NOT_ETCD, cause::REFUSED] {
         let fake = Fake::of(5).with(|s| {
             for name in ["etcd-3", "etcd-4"] {
-                s.members.get_mut(name).unwrap().reply = Reply::NoResponse(code);
+                s.etcd_member(name).reply = Reply::NoResponse(code);
             }
         });
         assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::NoResponse("etcd-3", code));
@@ -69,7 +69,7 @@ async fn failed_reads_are_unknown_and_members_that_are_down_are_not() {
     let down = Fake::of(5).down(&["etcd-3", "etcd-4"]);
     assert_outcome(&deleted(&down, LEAST, "etcd-1").await, quorum(2, 5));
     let all = Fake::of(3).with(|s| {
-        for one in s.members.values_mut() {
+        for one in s.etcd.members.values_mut() {
             one.reply = Reply::NoResponse(cause::TLS);
         }
     });
@@ -78,8 +78,7 @@ async fn failed_reads_are_unknown_and_members_that_are_down_are_not() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_does_not_answer_is_unknown() {
-    let fake =
-        Fake::of(3).with(|s| s.members.get_mut("etcd-0").unwrap().reply = Reply::NoResponse(cause::TIMEOUT));
+    let fake = Fake::of(3).with(|s| s.etcd_member("etcd-0").reply = Reply::NoResponse(cause::TIMEOUT));
     assert_outcome(&deleted(&fake, LEAST, "etcd-0").await, Expected::NoResponse("etcd-0", cause::TIMEOUT));
     // It refuses connections and does not lead any more.
     let dead = Fake::of(3).down(&["etcd-0"]).leaderless();
@@ -90,8 +89,8 @@ async fn a_leader_that_does_not_answer_is_unknown() {
 async fn a_working_quorum_may_include_the_member_that_does_not_answer() {
     // One of three lags, so the member without a response must be in the quorum.
     let fake = Fake::of(3).with(|s| {
-        s.members.get_mut("etcd-1").unwrap().behind = 9000;
-        s.members.get_mut("etcd-2").unwrap().reply = Reply::NoResponse(cause::UNREACHABLE);
+        s.etcd_member("etcd-1").behind = 9000;
+        s.etcd_member("etcd-2").reply = Reply::NoResponse(cause::UNREACHABLE);
     });
     assert_outcome(
         &deleted(&fake, LEAST, "etcd-2").await,
@@ -116,21 +115,20 @@ async fn refused_connections_may_mean_a_wrong_port() {
 
 #[tokio::test(start_paused = true)]
 async fn two_leaders_of_one_term_count_as_none() {
-    let fake =
-        Fake::of(3).with(|s| s.members.get_mut("etcd-2").unwrap().leader = ReportedLeader::FakeMember(12));
+    let fake = Fake::of(3).with(|s| s.etcd_member("etcd-2").leader = ReportedLeader::Member(12));
     assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, MemberProblem::NoLeader);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_is_not_listed_does_not_count() {
-    let fake = Fake::of(3).with(|s| s.leader = Some(99));
+    let fake = Fake::of(3).with(|s| s.etcd.leader = Some(99));
     assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, MemberProblem::NoLeader);
 }
 
 #[tokio::test(start_paused = true)]
 async fn members_without_pods_do_not_count() {
     let fake = Fake::of(3).with(|s| {
-        s.listed = (90..92)
+        s.etcd.listed = (90..92)
             .map(|id| Member {
                 id,
                 name: format!("far-{id}"),
@@ -145,7 +143,8 @@ async fn members_without_pods_do_not_count() {
 #[tokio::test(start_paused = true)]
 async fn a_pod_without_an_address_does_not_count() {
     for address in ["", "etcd.evil.example", "127.0.0.1/../x"] {
-        let fake = Fake::of(3).with(|s| s.pods[2]["status"]["podIP"] = address.into());
+        let fake =
+            Fake::of(3).with(|s| s.edit(PODS, "etcd-2", |pod| pod["status"]["podIP"] = address.into()));
         assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, quorum(1, 3));
     }
 }
@@ -167,7 +166,7 @@ async fn failed_reads_of_the_api_server_are_unknown() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_is_not_listed_is_unknown() {
-    let fake = Fake::of(3).with(|s| s.pods[1]["metadata"]["uid"] = "another".into());
+    let fake = Fake::of(3).with(|s| s.edit(PODS, "etcd-1", |pod| pod["metadata"]["uid"] = "another".into()));
     assert_outcome(
         &review(&fake.guard(LEAST), &delete("etcd-1", |_| {})).await,
         UnknownCause::OtherApiServer,
@@ -191,7 +190,7 @@ async fn malformed_reviews_are_unknown() {
 #[tokio::test(start_paused = true)]
 async fn foreign_names_add_no_line() {
     let fake = Fake::of(3).down(&["etcd-2"]).with(|s| {
-        s.listed = vec![Member {
+        s.etcd.listed = vec![Member {
             id: 90,
             name: "x\n  etcd-2  healthy".into(),
             client_urls: vec!["x".into()],
@@ -206,11 +205,11 @@ async fn foreign_names_add_no_line() {
 fn two_in_one(have_a_set: bool) -> Fake {
     Fake::of(8).with(|s| {
         for at in 5..8 {
-            let one = s.members.get_mut(&format!("etcd-{at}")).unwrap();
-            (one.cluster, one.leader) = (7, ReportedLeader::FakeMember(15));
+            let one = s.etcd_member(&format!("etcd-{at}"));
+            (one.cluster, one.leader) = (7, ReportedLeader::Member(15));
         }
-        for pod in s.pods.iter_mut().filter(|_| !have_a_set) {
-            drop(pod["metadata"].as_object_mut().unwrap().remove("ownerReferences"));
+        if !have_a_set {
+            s.edit_all(PODS, |pod| drop(pod["metadata"].as_object_mut().unwrap().remove("ownerReferences")));
         }
     })
 }
@@ -229,13 +228,13 @@ async fn the_smaller_of_two_clusters_in_one_group_is_unknown() {
         assert_outcome(&deleted(&two_in_one(have_a_set), yaml, "etcd-1").await, Expected::Allow);
         let lags = two_in_one(have_a_set).with(|s| {
             for name in ["etcd-2", "etcd-3"] {
-                s.members.get_mut(name).unwrap().behind = 9000;
+                s.etcd_member(name).behind = 9000;
             }
         });
         assert_outcome(&deleted(&lags, yaml, "etcd-1").await, quorum(2, 5));
         // A pod without a response may belong to either.
         let unreachable = two_in_one(have_a_set)
-            .with(|s| s.members.get_mut("etcd-7").unwrap().reply = Reply::NoResponse(cause::TIMEOUT));
+            .with(|s| s.etcd_member("etcd-7").reply = Reply::NoResponse(cause::TIMEOUT));
         assert_outcome(
             &deleted(&unreachable, yaml, "etcd-7").await,
             Expected::NoResponse("etcd-7", cause::TIMEOUT),
@@ -247,12 +246,13 @@ async fn the_smaller_of_two_clusters_in_one_group_is_unknown() {
 async fn recreated_members_do_not_exclude_the_one_with_the_data() {
     let fake = Fake::of(3).with(|s| {
         for name in ["etcd-1", "etcd-2"] {
-            let one = s.members.get_mut(name).unwrap();
-            (one.cluster, one.leader) = (7, ReportedLeader::FakeMember(11));
+            let one = s.etcd_member(name);
+            (one.cluster, one.leader) = (7, ReportedLeader::Member(11));
         }
-        s.leader = None;
-        s.members.get_mut("etcd-0").unwrap().reply = Reply::ReadHangs;
-        s.listed = [91, 92].map(|id| Member { id, name: format!("old-{id}"), ..Member::default() }).into();
+        s.etcd.leader = None;
+        s.etcd_member("etcd-0").reply = Reply::ReadHangs;
+        s.etcd.listed =
+            [91, 92].map(|id| Member { id, name: format!("old-{id}"), ..Member::default() }).into();
     });
     assert_outcome(&deleted(&fake, LEAST, "etcd-0").await, UnknownCause::MixedClusters);
 }
@@ -262,29 +262,31 @@ async fn ended_pods_are_not_members() {
     for phase in ["Succeeded", "Failed"] {
         let fake = Fake::of(3).with(|s| {
             for at in 0..3 {
-                let mut pod = s.pods[1].clone();
+                let mut pod = pod("etcd-1");
                 pod["metadata"]["name"] = format!("backup-{at}").into();
                 pod["metadata"]["uid"] = format!("uid-backup-{at}").into();
                 pod["status"]["phase"] = phase.into();
-                s.pods.push(pod);
+                s.insert(PODS, pod);
             }
         });
         assert_outcome(&deleted(&fake, TOGETHER, "etcd-1").await, Expected::Allow);
         assert_outcome(&deleted(&fake, TOGETHER, "backup-1").await, Expected::Allow);
         // The pod ended after the request.
-        let fake = Fake::of(3).down(&["etcd-2"]).with(|s| s.pods[1]["status"]["phase"] = phase.into());
+        let fake = Fake::of(3)
+            .down(&["etcd-2"])
+            .with(|s| s.edit(PODS, "etcd-1", |pod| pod["status"]["phase"] = phase.into()));
         assert_outcome(&review(&fake.guard(LEAST), &delete("etcd-1", |_| {})).await, Expected::Allow);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_corrupt_alarm_without_a_member_denies_all_members() {
-    let fake = || Fake::of(3).with(|s| s.alarms = vec![alarm(0, AlarmKind::Corrupt)]);
+    let fake = || Fake::of(3).with(|s| s.etcd.alarms = vec![alarm(0, AlarmKind::Corrupt)]);
     for name in ["etcd-0", "etcd-1"] {
         let ruling = deleted(&fake(), LEAST, name).await;
         assert_outcome(&ruling, DenyReason::Corrupt);
         assert_outcome(&ruling, MemberProblem::Corruption);
-        assert!(fake().state().actions.is_empty());
+        assert!(fake().content().actions.is_empty());
     }
     // A member that is down is allowed.
     assert_outcome(&deleted(&fake().down(&["etcd-2"]), LEAST, "etcd-2").await, Warning::QuorumUncertain);

@@ -1,7 +1,5 @@
 //! A leader transfers leadership to a reserved successor, which stays during the transfer.
 
-use std::time::Duration;
-
 use admission::{Code, Verdict};
 use futures_util::future::join;
 use k8s_openapi::jiff::Timestamp;
@@ -10,8 +8,9 @@ use super::super::decide::{DenyReason, Warning};
 use super::super::fixture::{LEAST, NOW, delete, evict};
 use super::CONTROLLER;
 use super::expect::{Expected, Reviewed, assert_outcome, assert_text, reserved, text_of, verdict_of};
-use super::fake::{Fake, Reply, deleted, deleted_by, evicted, review};
+use super::fake::{Fake, Reply, ReportedLeader, deleted, deleted_by, evicted, review};
 use cluster::cause;
+use cluster::testing::RequestFault;
 use cluster::writer::TransferResult;
 
 /// More yields than any review has.
@@ -30,18 +29,18 @@ async fn while_it_hands_over(fake: &Fake, other: &[u8]) -> (Reviewed, Reviewed) 
 
 #[tokio::test(start_paused = true)]
 async fn the_successor_stays_during_the_transfer() {
-    let fake = Fake::of(5).with(|s| s.transfer_turns = LONG);
+    let fake = Fake::of(5).with(|s| s.fault("write: leader", RequestFault::Yields(LONG)));
     let (leader, successor) = while_it_hands_over(&fake, &delete("etcd-1", |_| {})).await;
     assert_outcome(&leader, Warning::Transferred { to: "etcd-1".into() });
     assert_outcome(&successor, reserved("etcd-0"));
     assert_text(&successor, "deny", "retry when that pod is back");
-    let fake = Fake::of(5).with(|s| s.transfer_turns = LONG);
+    let fake = Fake::of(5).with(|s| s.fault("write: leader", RequestFault::Yields(LONG)));
     let (leader, successor) = while_it_hands_over(&fake, &evict("etcd-1", |_| {})).await;
     assert_outcome(&leader, Expected::Allow);
     let Verdict::Deny(denial) = successor.ruling.verdict else { panic!() };
     assert_eq!(denial.code, Code::TooManyRequests);
     // The successor stays even if it stops answering.
-    let fake = Fake::of(5).with(|s| s.transfer_turns = LONG);
+    let fake = Fake::of(5).with(|s| s.fault("write: leader", RequestFault::Yields(LONG)));
     let falling = async {
         fake.transferring().await;
         fake.set("etcd-1", Reply::NoResponse(cause::TIMEOUT));
@@ -56,7 +55,8 @@ async fn two_concurrent_deletions_of_five_never_kill_the_leader() {
     for transfer_turns in [0, 30, LONG] {
         for name in ["etcd-1", "etcd-2"] {
             for turns in (0..120).step_by(2) {
-                let fake = Fake::of(5).with(|s| s.transfer_turns = transfer_turns);
+                let fake =
+                    Fake::of(5).with(|s| s.fault("write: leader", RequestFault::Yields(transfer_turns)));
                 let (one, two) = (fake.guard(LEAST), fake.guard(LEAST));
                 let (leader, other) = (delete("etcd-0", |_| {}), delete(name, |_| {}));
                 let elapsed = async {
@@ -66,10 +66,10 @@ async fn two_concurrent_deletions_of_five_never_kill_the_leader() {
                     review(&two, &other).await
                 };
                 let (leader, other) = join(review(&one, &leader), elapsed).await;
-                let leads = fake.state().leader;
+                let leads = fake.content().etcd.leader;
                 let went = |ruling: &Reviewed, id| verdict_of(ruling) == "allow" && leads == Some(id);
                 let id = if name == "etcd-1" { 11 } else { 12 };
-                let actions = fake.state().actions.clone();
+                let actions = fake.content().actions.clone();
                 assert!(!went(&leader, 10) && !went(&other, id), "{name} after {turns}: {actions:?}");
                 assert!(
                     verdict_of(&leader) == "allow" || verdict_of(&other) == "allow",
@@ -85,17 +85,17 @@ async fn a_leaving_member_is_not_chosen_as_successor() {
     let fake = Fake::of(5);
     fake.mark_deleted("etcd-1");
     assert_outcome(&deleted(&fake, LEAST, "etcd-0").await, Warning::Transferred { to: "etcd-2".into() });
-    assert_eq!(fake.state().actions, ["reserved etcd-0", "etcd-0 to 12"]);
+    assert_eq!(fake.content().actions, ["reserved etcd-0", "etcd-0 to 12"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn after_a_transfer_with_an_unknown_result_the_leader_is_allowed_and_others_wait() {
     let refused = async || {
         let why = admission::Cause::new(cause::TIMEOUT, "leader transfer took too long");
-        let fake = Fake::of(5).with(|s| s.transfer_result = Some(TransferResult::Unknown(why)));
+        let fake = Fake::of(5).with(|s| s.etcd.transfer_result = Some(TransferResult::Unknown(why)));
         assert_outcome(&deleted(&fake, LEAST, "etcd-0").await, Expected::Unread(cause::TIMEOUT));
         assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, reserved("etcd-0"));
-        fake.state().transfer_result = None;
+        fake.content().etcd.transfer_result = None;
         fake
     };
     let fake = refused().await;
@@ -104,37 +104,47 @@ async fn after_a_transfer_with_an_unknown_result_the_leader_is_allowed_and_other
     fake.replace("etcd-0");
     assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, Expected::Allow);
     let fake = refused().await;
-    fake.state().elapsed = Duration::from_secs(46);
+    fake.at(46);
     assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::Allow);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_never_transfers_does_not_block_others_forever() {
-    let fake = Fake::of(3).with(|s| s.transfer_result = Some(TransferResult::Unsupported));
+    let fake = Fake::of(3).with(|s| s.etcd.transfer_result = Some(TransferResult::Unsupported));
     for seconds in (0..=105).step_by(5) {
-        fake.state().elapsed = Duration::from_secs(seconds);
+        fake.at(seconds);
         let ruling = evicted(&fake, LEAST, "etcd-0").await;
         let expected = if seconds <= 60 { DenyReason::NoTransfer.into() } else { Expected::Backoff };
         assert_outcome(&ruling, expected);
         assert_outcome(&evicted(&fake, LEAST, "etcd-1").await, reserved("etcd-0"));
     }
-    fake.state().elapsed = Duration::from_secs(106);
+    fake.at(106);
     assert_outcome(&evicted(&fake, LEAST, "etcd-1").await, Expected::Allow);
     // The leader itself is allowed later.
-    let fake = Fake::of(3).with(|s| s.transfer_result = Some(TransferResult::Unsupported));
+    let fake = Fake::of(3).with(|s| s.etcd.transfer_result = Some(TransferResult::Unsupported));
     assert_outcome(&evicted(&fake, LEAST, "etcd-0").await, DenyReason::NoTransfer);
-    fake.state().elapsed = Duration::from_secs(46);
-    fake.state().transfer_result = None;
+    fake.at(46);
+    fake.content().etcd.transfer_result = None;
     assert_outcome(&evicted(&fake, LEAST, "etcd-0").await, Warning::Transferred { to: "etcd-1".into() });
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_is_allowed_when_most_members_report_the_new_leader() {
     for members in [3, 5] {
-        let fake = Fake::of(members).with(|s| s.unseen_for = 40);
+        // The followers report the previous leader until the guard has read 40 statuses after the transfer.
+        let fake = Fake::of(members).with(|s| {
+            let mut statuses = 0;
+            s.rules.push(Box::new(move |s, request| {
+                statuses += u32::from(s.actions.len() > 1 && request.text.ends_with(" status"));
+                let seen = if statuses < 40 { ReportedLeader::Member(10) } else { ReportedLeader::Consensus };
+                s.etcd.members.values_mut().filter(|one| one.id != 11).for_each(|one| one.leader = seen);
+                None
+            }));
+        });
         assert_outcome(&deleted(&fake, LEAST, "etcd-0").await, Warning::Transferred { to: "etcd-1".into() });
-        assert_eq!(fake.state().actions, ["reserved etcd-0", "etcd-0 to 11"], "one transfer is sent");
-        assert_eq!(fake.state().before, None, "some members had not seen the new leader");
+        assert_eq!(fake.content().actions, ["reserved etcd-0", "etcd-0 to 11"], "one transfer is sent");
+        let seen = fake.content().etcd_member("etcd-2").leader;
+        assert_eq!(seen, ReportedLeader::Consensus, "some members had not seen the new leader");
     }
 }
 
@@ -142,9 +152,9 @@ async fn a_leader_is_allowed_when_most_members_report_the_new_leader() {
 /// seconds the second one is allowed.
 async fn until_the_second_goes(fake: &Fake, first: &str, second: &str, elapsed: u64) -> u64 {
     for at in (0..3600).step_by(5) {
-        fake.state().elapsed = Duration::from_secs(at);
+        fake.at(at);
         drop(evicted(fake, LEAST, first).await);
-        fake.state().elapsed = Duration::from_secs(at + elapsed);
+        fake.at(at + elapsed);
         if verdict_of(&deleted_by(fake, LEAST, second, CONTROLLER, |_| {}).await) == "allow" {
             return at;
         }
@@ -162,10 +172,10 @@ async fn failing_retries_block_others_for_105_seconds() {
         // After the update, retries of the drain are allowed again.
         fake.mark_deleted("etcd-2");
         fake.replace("etcd-2");
-        let began = fake.state().elapsed;
+        let began = after + elapsed;
         let again = async {
             for at in (0..120).step_by(5) {
-                fake.state().elapsed = began + Duration::from_secs(at);
+                fake.at(began + at);
                 if verdict_of(&evicted(&fake, LEAST, "etcd-1").await) == "allow" {
                     return at;
                 }
@@ -175,7 +185,7 @@ async fn failing_retries_block_others_for_105_seconds() {
         let again = again.await;
         assert_eq!(again, 0);
         // A leader that never transfers, and another member.
-        let fake = Fake::of(3).with(|s| s.transfer_result = Some(TransferResult::Unsupported));
+        let fake = Fake::of(3).with(|s| s.etcd.transfer_result = Some(TransferResult::Unsupported));
         let after = until_the_second_goes(&fake, "etcd-0", "etcd-1", elapsed).await;
         assert!(after <= 110, "after {after} s");
     }
@@ -185,7 +195,7 @@ async fn failing_retries_block_others_for_105_seconds() {
 async fn failing_retries_back_off_after_a_minute_until_others_had_time() {
     let fake = Fake::of(3);
     let at = |seconds| {
-        fake.state().elapsed = Duration::from_secs(seconds);
+        fake.at(seconds);
         evicted(&fake, LEAST, "etcd-1")
     };
     let since = |seconds| Timestamp::from_second(NOW + seconds).unwrap();
@@ -211,10 +221,10 @@ async fn failing_retries_back_off_after_a_minute_until_others_had_time() {
 async fn a_rolling_update_succeeds_with_any_leader() {
     for members in [3, 5] {
         for leader in 0..members {
-            let fake = Fake::of(members).with(|s| s.leader = Some(10 + leader));
-            for at in (0..members).rev() {
+            let fake = Fake::of(members).with(|s| s.etcd.leader = Some(10 + leader));
+            for (turn, at) in (1..).zip((0..members).rev()) {
                 let name = format!("etcd-{at}");
-                fake.state().elapsed += Duration::from_secs(3);
+                fake.at(3 * turn);
                 let ruling = deleted_by(&fake, LEAST, &name, CONTROLLER, |_| {}).await;
                 assert_eq!(
                     verdict_of(&ruling),
@@ -225,7 +235,7 @@ async fn a_rolling_update_succeeds_with_any_leader() {
                 fake.mark_deleted(&name);
                 // A retry during the deletion is allowed.
                 assert_outcome(&deleted_by(&fake, LEAST, &name, CONTROLLER, |_| {}).await, Expected::Allow);
-                assert_ne!(fake.state().leader, Some(10 + at), "{name} is killed as the leader");
+                assert_ne!(fake.content().etcd.leader, Some(10 + at), "{name} is killed as the leader");
                 fake.replace(&name);
             }
         }

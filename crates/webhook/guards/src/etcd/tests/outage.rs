@@ -3,23 +3,25 @@
 use serde_json::json;
 
 use super::super::decide::{Concern, DenyReason, UnknownCause, Warning};
-use super::super::fixture::LEAST;
+use super::super::fixture::{LEAST, pod};
 use super::super::table::MemberProblem;
 use super::expect::{Expected, assert_outcome, assert_text, quorum, reserved, text_of, verdict_of};
-use super::fake::{Fake, Reply, ReportedLeader, State, alarm, deleted, deleted_by, evicted};
+use super::fake::{
+    Fake, FakeContent, PODS, Reply, ReportedLeader, STATEFUL_SETS, alarm, deleted, deleted_by, evicted,
+};
 use super::{CONTROLLER, REMOVED};
 use cluster::cause;
 use cluster::etcd::{AlarmKind, Member};
 
 const TOGETHER: &str = "clusters: [{namespace: db, selector: app=etcd, groupBy: selector}]";
 
-fn reply(state: &mut State, name: &str, reply: Reply) {
-    state.members.get_mut(name).unwrap().reply = reply;
+fn reply(state: &mut FakeContent, name: &str, reply: Reply) {
+    state.etcd_member(name).reply = reply;
 }
 
-fn set(state: &mut State, name: &str, replicas: u64) {
+fn set(state: &mut FakeContent, name: &str, replicas: u64) {
     let set = json!({"metadata": {"name": name, "namespace": "db", "uid": format!("uid-{name}")}, "spec": {"replicas": replicas}});
-    state.others.insert(("statefulsets", name.to_owned()), set);
+    state.insert(STATEFUL_SETS, set);
 }
 
 fn at_once(request: &mut serde_json::Value) {
@@ -32,7 +34,7 @@ async fn a_leader_that_does_not_answer_stays_while_another_member_is_cut_off() {
         let fake = Fake::of(3).with(|s| {
             reply(s, "etcd-0", Reply::NoResponse(cause::TIMEOUT));
             reply(s, "etcd-2", Reply::ReadHangs);
-            s.members.get_mut("etcd-2").unwrap().leader = ReportedLeader::None;
+            s.etcd_member("etcd-2").leader = ReportedLeader::None;
         });
         assert_outcome(&deleted(&fake, yaml, "etcd-0").await, Expected::NoResponse("etcd-0", cause::TIMEOUT));
     }
@@ -43,7 +45,7 @@ async fn a_successful_read_disproves_a_lost_quorum() {
     // Two report no leader, and one serves reads, which is newer.
     let fake = Fake::of(3).with(|s| {
         reply(s, "etcd-1", Reply::NoResponse(cause::TIMEOUT));
-        s.leader = None;
+        s.etcd.leader = None;
     });
     assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::NoResponse("etcd-1", cause::TIMEOUT));
 }
@@ -53,14 +55,15 @@ async fn only_a_healthy_member_with_a_grace_period_leaves_the_list() {
     let four = || Fake::of(4).down(&["etcd-3"]);
     assert_outcome(&deleted(&four(), REMOVED, "etcd-1").await, Expected::Allow);
     assert_outcome(&deleted_by(&four(), REMOVED, "etcd-1", "ann", at_once).await, quorum(2, 4));
-    let hasty = four().with(|s| s.pods[1]["spec"]["terminationGracePeriodSeconds"] = 0.into());
+    let hasty = four()
+        .with(|s| s.edit(PODS, "etcd-1", |pod| pod["spec"]["terminationGracePeriodSeconds"] = 0.into()));
     assert_outcome(&deleted(&hasty, REMOVED, "etcd-1").await, quorum(2, 4));
-    let unhealthy = four().with(|s| s.members.get_mut("etcd-1").unwrap().behind = 9000);
+    let unhealthy = four().with(|s| s.etcd_member("etcd-1").behind = 9000);
     assert_outcome(&deleted(&unhealthy, REMOVED, "etcd-1").await, quorum(2, 4));
     // The loss of its data is intended, healthy or not.
     let lags = Fake::of(3).with(|s| {
-        s.members.get_mut("etcd-1").unwrap().behind = 9000;
-        s.pods[1]["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
+        s.etcd_member("etcd-1").behind = 9000;
+        s.edit(PODS, "etcd-1", |pod| pod["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {}}]));
     });
     let ruling = deleted(&lags, REMOVED, "etcd-1").await;
     assert_outcome(&ruling, Warning::Unhealthy(MemberProblem::Behind(9000)));
@@ -96,7 +99,7 @@ async fn a_member_that_refuses_connections_stays_while_the_quorum_may_need_it() 
         Expected::NoResponse("etcd-0", cause::NOT_LISTENING),
     );
     // Members forget a dead leader within an election timeout.
-    let dead = slow().with(|s| s.leader = None);
+    let dead = slow().with(|s| s.etcd.leader = None);
     assert_outcome(&deleted(&dead, LEAST, "etcd-0").await, Warning::QuorumUncertain);
     // One of the other two is leaving, so the quorum may need the third one.
     let leaving = Fake::of(3).down(&["etcd-1"]);
@@ -124,7 +127,8 @@ async fn a_member_that_refuses_connections_stays_while_the_quorum_may_need_it() 
 
 #[tokio::test(start_paused = true)]
 async fn a_corrupt_member_that_the_quorum_may_need_is_unknown_while_reads_fail() {
-    let corrupt = || Fake::of(3).down(&["etcd-2"]).with(|s| s.alarms = vec![alarm(11, AlarmKind::Corrupt)]);
+    let corrupt =
+        || Fake::of(3).down(&["etcd-2"]).with(|s| s.etcd.alarms = vec![alarm(11, AlarmKind::Corrupt)]);
     let slow = corrupt().with(|s| {
         reply(s, "etcd-0", Reply::ReadHangs);
         reply(s, "etcd-1", Reply::ReadHangs);
@@ -133,7 +137,7 @@ async fn a_corrupt_member_that_the_quorum_may_need_is_unknown_while_reads_fail()
     // During an election neither knows a leader, and this member may be in the next quorum.
     assert_outcome(&deleted(&corrupt().leaderless(), LEAST, "etcd-1").await, UnknownCause::NoReads);
     // All know no leader, so the quorum is lost.
-    let leaderless = Fake::of(3).with(|s| s.alarms = vec![alarm(11, AlarmKind::Corrupt)]).leaderless();
+    let leaderless = Fake::of(3).with(|s| s.etcd.alarms = vec![alarm(11, AlarmKind::Corrupt)]).leaderless();
     assert_outcome(&deleted(&leaderless, LEAST, "etcd-1").await, Warning::CorruptData);
 }
 
@@ -156,11 +160,11 @@ async fn one_of_two_without_a_response_is_allowed_after_quorum_loss() {
 #[tokio::test(start_paused = true)]
 async fn few_members_prove_a_lost_quorum_only_without_contradictions() {
     // A leader; a successful read; more pods than listed members; more replicas than listed members.
-    type Change = fn(&mut State);
+    type Change = fn(&mut FakeContent);
     let changes: [Change; 4] = [
-        |s| s.leader = Some(11),
+        |s| s.etcd.leader = Some(11),
         |s| reply(s, "etcd-0", Reply::Full),
-        |s| s.pods.push(crate::etcd::fixture::pod("etcd-2")),
+        |s| s.insert(PODS, pod("etcd-2")),
         |s| set(s, "etcd", 3),
     ];
     for (at, change) in changes.into_iter().enumerate() {
@@ -183,7 +187,7 @@ async fn few_members_prove_a_lost_quorum_only_without_contradictions() {
 async fn scaling_to_zero_is_a_teardown() {
     for user in ["ann", CONTROLLER, "system:kube-controller-manager"] {
         let fake = Fake::of(3).with(|s| {
-            drop(s.pods.remove(2));
+            s.remove(PODS, "etcd-2");
             reply(s, "etcd-2", Reply::Hangs);
             set(s, "etcd", 0);
         });
@@ -202,8 +206,10 @@ async fn scaling_one_of_several_statefulsets_to_zero_is_not_a_teardown() {
     let each_its_own = || {
         Fake::of(3).down(&["etcd-2"]).with(|s| {
             for (at, name) in ["a", "b", "c"].into_iter().enumerate() {
-                s.pods[at]["metadata"]["ownerReferences"][0]["name"] = name.into();
-                s.pods[at]["metadata"]["ownerReferences"][0]["uid"] = format!("uid-{name}").into();
+                s.edit(PODS, &format!("etcd-{at}"), |pod| {
+                    let owner = &mut pod["metadata"]["ownerReferences"][0];
+                    (owner["name"], owner["uid"]) = (name.into(), format!("uid-{name}").into());
+                });
                 set(s, name, 1);
             }
             set(s, "b", 0);
@@ -213,12 +219,14 @@ async fn scaling_one_of_several_statefulsets_to_zero_is_not_a_teardown() {
     let mixed = each_its_own().with(|s| {
         set(s, "a", 0);
         set(s, "c", 0);
-        drop(s.pods[0]["metadata"].as_object_mut().unwrap().remove("ownerReferences"));
+        s.edit(PODS, "etcd-0", |pod| {
+            drop(pod["metadata"].as_object_mut().unwrap().remove("ownerReferences"));
+        });
     });
     assert_outcome(&deleted_by(&mixed, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, quorum(1, 3));
     let all = each_its_own().with(|s| {
         set(s, "a", 0);
-        drop(s.others.remove(&("statefulsets", "c".to_owned())));
+        s.remove(STATEFUL_SETS, "c");
     });
     assert_outcome(&deleted_by(&all, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, Expected::Allow);
     let blind = each_its_own().with_error("statefulsets");
@@ -252,15 +260,14 @@ async fn failing_reads_do_not_prove_that_a_member_is_gone() {
         Expected::NoResponse("etcd-1", cause::NOT_LISTENING),
     );
     // Two claim to lead one term, so a third may lead.
-    let rivals = Fake::of(3)
-        .down(&["etcd-1"])
-        .with(|s| s.members.get_mut("etcd-2").unwrap().leader = ReportedLeader::FakeMember(12));
+    let rivals =
+        Fake::of(3).down(&["etcd-1"]).with(|s| s.etcd_member("etcd-2").leader = ReportedLeader::Member(12));
     assert_outcome(
         &deleted(&rivals, LEAST, "etcd-1").await,
         Expected::NoResponse("etcd-1", cause::NOT_LISTENING),
     );
     // A member without a leader may be cut off from the two others, which may be a quorum.
-    let cut_off = fake().with(|s| s.members.get_mut("etcd-0").unwrap().leader = ReportedLeader::None);
+    let cut_off = fake().with(|s| s.etcd_member("etcd-0").leader = ReportedLeader::None);
     assert_outcome(
         &deleted(&cut_off, LEAST, "etcd-1").await,
         Expected::NoResponse("etcd-1", cause::NOT_LISTENING),
@@ -268,7 +275,7 @@ async fn failing_reads_do_not_prove_that_a_member_is_gone() {
     let led = Fake::of(3).down(&["etcd-1"]).with(|s| {
         reply(s, "etcd-0", Reply::ReadHangs);
         reply(s, "etcd-2", Reply::ReadHangs);
-        s.members.get_mut("etcd-2").unwrap().leader = ReportedLeader::None;
+        s.etcd_member("etcd-2").leader = ReportedLeader::None;
     });
     assert_outcome(
         &deleted(&led, LEAST, "etcd-1").await,
@@ -283,7 +290,7 @@ async fn failing_reads_do_not_prove_that_a_member_is_gone() {
         Expected::NoResponse("etcd-1", cause::NOT_LISTENING),
     );
     // If two know no leader, no quorum is left.
-    let leaderless = led.with(|s| s.leader = None);
+    let leaderless = led.with(|s| s.etcd.leader = None);
     assert_outcome(&deleted(&leaderless, LEAST, "etcd-1").await, Warning::QuorumUncertain);
 }
 
@@ -292,8 +299,8 @@ async fn a_member_that_refuses_connections_is_allowed_if_others_certainly_are_th
     // The third is dead and the fourth is cut off, so the leader and another member need this one.
     let four = |reply: Reply, leader: ReportedLeader| {
         Fake::of(5).down(&["etcd-1"]).with(|s| {
-            s.members.get_mut("etcd-2").unwrap().reply = Reply::NoResponse(cause::TIMEOUT);
-            let cut_off = s.members.get_mut("etcd-3").unwrap();
+            s.etcd_member("etcd-2").reply = Reply::NoResponse(cause::TIMEOUT);
+            let cut_off = s.etcd_member("etcd-3");
             (cut_off.reply, cut_off.leader) = (reply, leader);
         })
     };
@@ -311,8 +318,7 @@ async fn a_member_that_refuses_connections_is_allowed_if_others_certainly_are_th
         Expected::Allow,
     );
     // It is unhealthy and still in the quorum.
-    let behind = four(Reply::Full, ReportedLeader::Consensus)
-        .with(|s| s.members.get_mut("etcd-3").unwrap().behind = 9000);
+    let behind = four(Reply::Full, ReportedLeader::Consensus).with(|s| s.etcd_member("etcd-3").behind = 9000);
     assert_outcome(&deleted(&behind, LEAST, "etcd-1").await, Warning::QuorumUncertain);
     // If the kubelet reports that its container is down, no member is asked.
     let crashed = four(Reply::ReadHangs, ReportedLeader::None);
@@ -324,7 +330,7 @@ async fn a_member_that_refuses_connections_is_allowed_if_others_certainly_are_th
 async fn a_member_that_refuses_connections_is_allowed_if_no_quorum_is_possible() {
     let two = |second: &str| {
         let fake = Fake::of(3).down(&["etcd-1"]).leaderless();
-        fake.state().members.get_mut("etcd-2").unwrap().reply = Reply::NoResponse(cause::TIMEOUT);
+        fake.content().etcd_member("etcd-2").reply = Reply::NoResponse(cause::TIMEOUT);
         fake.set_container("etcd-2", second);
         fake
     };
@@ -338,14 +344,14 @@ async fn a_member_that_refuses_connections_is_allowed_if_no_quorum_is_possible()
 
 #[tokio::test(start_paused = true)]
 async fn two_voters_of_a_cluster_of_three_both_stay() {
-    let learns = || Fake::of(3).with(|s| s.members.get_mut("etcd-2").unwrap().is_learner = true);
-    let removed = || Fake::of(3).with(|s| s.members.retain(|name, _| name != "etcd-2"));
-    let both = || learns().with(|s| s.members.get_mut("etcd-1").unwrap().is_learner = true);
+    let learns = || Fake::of(3).with(|s| s.etcd_member("etcd-2").is_learner = true);
+    let removed = || Fake::of(3).with(|s| s.etcd.members.retain(|name, _| name != "etcd-2"));
+    let both = || learns().with(|s| s.etcd_member("etcd-1").is_learner = true);
     for yaml in [LEAST, TOGETHER] {
         for (fake, voters) in [(learns(), 2), (removed(), 2), (both(), 1)] {
             let few = || DenyReason::TooFewVoters { voters, expected: 3 };
             for name in ["etcd-0", "etcd-1"] {
-                if fake.state().members[name].is_learner {
+                if fake.content().etcd.members[name].is_learner {
                     continue;
                 }
                 let ruling = evicted(&fake, yaml, name).await;
@@ -360,7 +366,7 @@ async fn two_voters_of_a_cluster_of_three_both_stay() {
     }
     // A member that was added and has not started counts towards the size.
     let unstarted =
-        Fake::of(2).with(|s| s.listed = vec![Member { id: 90, is_learner: true, ..Member::default() }]);
+        Fake::of(2).with(|s| s.etcd.listed = vec![Member { id: 90, is_learner: true, ..Member::default() }]);
     assert_outcome(
         &deleted(&unstarted, LEAST, "etcd-1").await,
         DenyReason::TooFewVoters { voters: 2, expected: 3 },
@@ -368,7 +374,7 @@ async fn two_voters_of_a_cluster_of_three_both_stay() {
     // A `StatefulSet` with two replicas and two members is small.
     let two = removed().with(|s| {
         set(s, "etcd", 2);
-        drop(s.pods.remove(2));
+        s.remove(PODS, "etcd-2");
     });
     assert_outcome(&deleted(&two, LEAST, "etcd-1").await, Warning::Outage { voters: 2 });
 }
@@ -384,7 +390,7 @@ async fn two_members_are_allowed_one_after_the_other() {
         // It is reserved, then deleted, then it does not answer.
         assert_outcome(&deleted_by(&fake, LEAST, "etcd-0", user, |_| {}).await, reserved("etcd-1"));
         fake.mark_deleted("etcd-1");
-        fake.state().elapsed = std::time::Duration::from_secs(60);
+        fake.at(60);
         assert_outcome(&deleted_by(&fake, LEAST, "etcd-0", user, |_| {}).await, DenyReason::OtherLeaving);
         fake.set("etcd-1", Reply::NoResponse(cause::TIMEOUT));
         let ruling = deleted_by(&fake, LEAST, "etcd-0", user, |_| {}).await;
@@ -408,16 +414,16 @@ async fn two_members_are_allowed_one_after_the_other() {
 
 #[tokio::test(start_paused = true)]
 async fn the_healthy_one_of_two_members_stays() {
-    let unhealthy = |change: fn(&mut State)| Fake::of(2).with(change);
-    let lags = || unhealthy(|s| s.members.get_mut("etcd-1").unwrap().behind = 9000);
+    let unhealthy = |change: fn(&mut FakeContent)| Fake::of(2).with(change);
+    let lags = || unhealthy(|s| s.etcd_member("etcd-1").behind = 9000);
     assert_outcome(&deleted(&lags(), LEAST, "etcd-0").await, DenyReason::OtherUnhealthy);
     assert_outcome(&deleted(&lags(), LEAST, "etcd-1").await, Warning::Unhealthy(MemberProblem::Behind(9000)));
     let down = || unhealthy(|s| reply(s, "etcd-1", Reply::NoResponse(cause::TIMEOUT)));
     assert_outcome(&deleted(&down(), LEAST, "etcd-0").await, Expected::Unread(cause::UNCLEAR));
-    let corrupt = || unhealthy(|s| s.alarms = vec![alarm(11, AlarmKind::Corrupt)]);
+    let corrupt = || unhealthy(|s| s.etcd.alarms = vec![alarm(11, AlarmKind::Corrupt)]);
     assert_outcome(&deleted(&corrupt(), LEAST, "etcd-0").await, DenyReason::OtherUnhealthy);
     assert_outcome(&deleted(&corrupt(), LEAST, "etcd-1").await, Warning::Outage { voters: 2 });
-    let doubted = unhealthy(|s| s.alarms = vec![alarm(0, AlarmKind::Corrupt)]);
+    let doubted = unhealthy(|s| s.etcd.alarms = vec![alarm(0, AlarmKind::Corrupt)]);
     assert_outcome(&deleted(&doubted, LEAST, "etcd-1").await, DenyReason::Corrupt);
 }
 
@@ -428,12 +434,12 @@ async fn the_denial_of_a_hidden_leader_describes_a_manual_transfer() {
     let ruling = deleted_by(&fake, LEAST, "etcd-0", CONTROLLER, |_| {}).await;
     let way = "it may be the leader; transfer leadership with etcdctl move-leader ID (with TLS, add --cacert, --cert, --key), then retry. IDs of the members: kubectl -n db exec etcd-0 -- etcdctl member list";
     assert_text(&ruling, "unknown", way);
-    fake.state().leader = Some(11);
+    fake.content().etcd.leader = Some(11);
     assert_outcome(&deleted_by(&fake, LEAST, "etcd-0", CONTROLLER, |_| {}).await, Expected::Allow);
     // A follower gets no such hint.
     let follower = Fake::of(3).with(|s| {
         reply(s, "etcd-1", Reply::NoResponse(cause::TLS));
-        s.members.get_mut("etcd-2").unwrap().behind = 9000;
+        s.etcd_member("etcd-2").behind = 9000;
     });
     let text = text_of(&deleted(&follower, LEAST, "etcd-1").await);
     assert!(!text.contains("may be the leader"), "{text}");

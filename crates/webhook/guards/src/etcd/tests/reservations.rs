@@ -10,9 +10,13 @@ use super::super::decide::{Allowed, DenyReason, UnknownCause, Warning};
 use super::super::fixture::{LEAST, NOW, delete, evict};
 use super::CONTROLLER;
 use super::expect::{Expected, assert_outcome, assert_text, quorum, reserved};
-use super::fake::{Fake, Reply, ReportedLeader, alarm, deleted, deleted_by, evicted, review};
+use super::fake::{
+    Fake, FakeContent, LEASE, LEASES, NAMESPACES, NODES, PODS, Reply, ReportedLeader, STATEFUL_SETS, alarm,
+    deleted, deleted_by, evicted, review,
+};
 use cluster::cause;
 use cluster::etcd::AlarmKind;
+use cluster::testing::RequestFault;
 use cluster::writer::TransferResult;
 
 #[tokio::test(start_paused = true)]
@@ -26,9 +30,9 @@ async fn a_member_that_was_allowed_while_unhealthy_counts_as_leaving() {
         assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, reserved("etcd-1"));
     }
     // The alarm is disarmed.
-    let fake = Fake::of(3).with(|s| s.alarms = vec![alarm(11, AlarmKind::Corrupt)]);
+    let fake = Fake::of(3).with(|s| s.etcd.alarms = vec![alarm(11, AlarmKind::Corrupt)]);
     assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Warning::CorruptData);
-    fake.state().alarms.clear();
+    fake.content().etcd.alarms.clear();
     assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, reserved("etcd-1"));
 }
 
@@ -67,7 +71,7 @@ async fn an_allowed_unknown_is_reserved() {
         };
         let (ruling, ()) = join(review(&guard, &body), blind).await;
         assert_outcome(&ruling, Expected::Unknown);
-        assert_eq!(fake.state().actions, ["reserved etcd-1"]);
+        assert_eq!(fake.content().actions, ["reserved etcd-1"]);
         fake.set("etcd-2", Reply::Full);
         assert_outcome(&deleted(&fake, &yaml, "etcd-2").await, reserved("etcd-1"));
     }
@@ -75,7 +79,7 @@ async fn an_allowed_unknown_is_reserved() {
     let fake = Fake::of(3);
     fake.set("etcd-2", Reply::NoResponse(cause::TLS));
     assert_outcome(&deleted(&fake, &yaml, "etcd-1").await, Expected::Unknown);
-    assert!(fake.state().actions.is_empty());
+    assert!(fake.content().actions.is_empty());
     let fake = fake.with_error("write");
     assert_outcome(
         &deleted_by(&fake, &yaml, "etcd-1", CONTROLLER, |_| {}).await,
@@ -89,7 +93,7 @@ async fn audit_mode_neither_reserves_nor_transfers() {
     let yaml = format!("mode: audit\n{LEAST}");
     assert_outcome(&deleted(&fake, &yaml, "etcd-0").await, Warning::WouldTransfer { to: "etcd-1".into() });
     assert_outcome(&deleted(&fake, &yaml, "etcd-1").await, Expected::Allow);
-    assert!(fake.state().actions.is_empty(), "{:?}", fake.state().actions);
+    assert!(fake.content().actions.is_empty(), "{:?}", fake.content().actions);
     // A failed read of the Lease is reported.
     let ruling = deleted(&fake.with_error("leases"), &yaml, "etcd-1").await;
     assert_outcome(&ruling, Expected::NotReserved);
@@ -135,16 +139,17 @@ async fn an_overridden_member_is_reserved_even_over_another_one() {
             "durward.dev/delete-until": "2026-11-21T11:00:00Z"
         })
     };
-    let on_pod = Fake::of(3).with(|s| s.pods[1]["metadata"]["annotations"] = override_annotations("etcd-1"));
+    let on_pod = Fake::of(3).with(|s| {
+        s.edit(PODS, "etcd-1", |pod| pod["metadata"]["annotations"] = override_annotations("etcd-1"));
+    });
     assert_outcome(&evicted(&on_pod, LEAST, "etcd-2").await, Expected::Allow);
     assert_outcome(&evicted(&on_pod, LEAST, "etcd-1").await, Expected::Overridden);
     assert_outcome(&deleted(&on_pod, LEAST, "etcd-2").await, reserved("etcd-1"));
     // An override on the namespace, which is removed afterwards.
     let on_namespace = Fake::of(3);
     let set = |annotations: Value| {
-        let mut state = on_namespace.state();
-        state.others.get_mut(&("namespaces", "db".to_owned())).unwrap()["metadata"]["annotations"] =
-            annotations;
+        let mut state = on_namespace.content();
+        state.edit(NAMESPACES, "db", |it| it["metadata"]["annotations"] = annotations);
     };
     set(override_annotations("db"));
     assert_outcome(&evicted(&on_namespace, LEAST, "etcd-1").await, Expected::Overridden);
@@ -161,10 +166,10 @@ async fn repair_does_not_wait_for_a_reservation_and_dry_runs_make_none() {
             let ruling = deleted_by(&fake, LEAST, "etcd-1", user, |_| {}).await;
             assert_outcome(&ruling, Expected::Unreserved);
         }
-        assert!(fake.state().actions.is_empty());
+        assert!(fake.content().actions.is_empty());
     }
     // If the API server hangs, it is allowed after the timeouts of a read and of the reservation.
-    let fake = restarting("etcd-1").with(|s| s.leases_hang = true);
+    let fake = restarting("etcd-1").with(|s| s.fault("(local): leases", RequestFault::Hangs));
     let began = tokio::time::Instant::now();
     assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::Unreserved);
     assert!(began.elapsed() < Duration::from_millis(3100), "{:?}", began.elapsed());
@@ -178,27 +183,18 @@ async fn repair_does_not_wait_for_a_reservation_and_dry_runs_make_none() {
     let body = delete("etcd-1", |r| r["oldObject"] = stored);
     assert_outcome(&review(&fake.without_writer(LEAST), &body).await, Expected::Allow);
     assert_outcome(&deleted(&fake, &format!("mode: audit\n{LEAST}"), "etcd-1").await, Expected::Allow);
-    assert!(fake.state().actions.is_empty(), "{:?}", fake.state().actions);
+    assert!(fake.content().actions.is_empty(), "{:?}", fake.content().actions);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_teardown_is_not_reserved() {
-    type Change = fn(&mut super::fake::State);
+    type Change = fn(&mut FakeContent);
     let changes: [Change; 5] = [
-        |s| {
-            let key = ("namespaces", "db".to_owned());
-            s.others.get_mut(&key).unwrap()["metadata"]["deletionTimestamp"] = "x".into();
-        },
-        |s| drop(s.others.remove(&("statefulsets", "etcd".to_owned()))),
-        |s| {
-            let key = ("statefulsets", "etcd".to_owned());
-            s.others.get_mut(&key).unwrap()["metadata"]["deletionTimestamp"] = "x".into();
-        },
-        |s| {
-            let key = ("statefulsets", "etcd".to_owned());
-            s.others.get_mut(&key).unwrap()["spec"]["replicas"] = 0.into();
-        },
-        |s| drop(s.others.remove(&("nodes", "n1".to_owned()))),
+        |s| s.edit(NAMESPACES, "db", |it| it["metadata"]["deletionTimestamp"] = "x".into()),
+        |s| s.remove(STATEFUL_SETS, "etcd"),
+        |s| s.edit(STATEFUL_SETS, "etcd", |it| it["metadata"]["deletionTimestamp"] = "x".into()),
+        |s| s.edit(STATEFUL_SETS, "etcd", |it| it["spec"]["replicas"] = 0.into()),
+        |s| s.remove(NODES, "n1"),
     ];
     for (at, change) in changes.into_iter().enumerate() {
         let fake = restarting("etcd-1").with(change);
@@ -207,12 +203,14 @@ async fn a_teardown_is_not_reserved() {
     }
     // A pod without a node is not reserved, and an ended one neither.
     let pending = Fake::of(3).down(&["etcd-2"]).with(|s| {
-        drop(s.pods[1]["spec"].as_object_mut().unwrap().remove("nodeName"));
-        s.pods[1]["status"] = json!({"phase": "Pending"});
+        s.edit(PODS, "etcd-1", |pod| {
+            drop(pod["spec"].as_object_mut().unwrap().remove("nodeName"));
+            pod["status"] = json!({"phase": "Pending"});
+        });
     });
     assert_outcome(&deleted(&pending, LEAST, "etcd-1").await, Allowed::NeverScheduled);
     assert_eq!(pending.activity(), (0, 0));
-    let ended = Fake::of(3).with(|s| s.pods[1]["status"]["phase"] = "Failed".into());
+    let ended = Fake::of(3).with(|s| s.edit(PODS, "etcd-1", |pod| pod["status"]["phase"] = "Failed".into()));
     assert_outcome(&deleted(&ended, LEAST, "etcd-1").await, Expected::Allow);
     assert_eq!(ended.activity(), (0, 0));
 }
@@ -230,33 +228,40 @@ async fn an_allowed_unknown_is_reserved_if_the_pod_exists() {
     // The pods cannot be listed.
     let fake = Fake::of(3).with_error("pods");
     assert_outcome(&by_controller(&fake).await, Expected::Unread(cause::FORBIDDEN));
-    assert!(fake.state().actions.is_empty(), "nothing proves that the pod of the review exists");
+    assert!(fake.content().actions.is_empty(), "nothing proves that the pod of the review exists");
     // The pod is not in the list.
-    let fake = Fake::of(3).with(|s| drop(s.pods.remove(1)));
+    let fake = Fake::of(3).with(|s| s.remove(PODS, "etcd-1"));
     assert_outcome(&by_controller(&fake).await, UnknownCause::OtherApiServer);
-    assert!(fake.state().actions.is_empty());
+    assert!(fake.content().actions.is_empty());
     // The result of the transfer is unknown.
     let why = admission::Cause::new(cause::TIMEOUT, "leader transfer took too long");
-    let fake =
-        Fake::of(3).with(|s| (s.leader, s.transfer_result) = (Some(11), Some(TransferResult::Unknown(why))));
+    let fake = Fake::of(3)
+        .with(|s| (s.etcd.leader, s.etcd.transfer_result) = (Some(11), Some(TransferResult::Unknown(why))));
     assert_outcome(&by_controller(&fake).await, Expected::Unread(cause::TIMEOUT));
     assert!(fake.reservation().is_some_and(|held| held.uid == "uid-etcd-1"));
-    // Every write conflicts.
-    let fake = Fake::of(3).with(|s| s.writes_conflict = true);
+    // Every write conflicts, because another replica has written the Lease.
+    let fake = Fake::of(3).with(|s| {
+        s.rules.push(Box::new(|s, request| {
+            request.text.starts_with("write: lease").then(|| {
+                s.set_lease(LEASE, json!({"metadata": {}, "spec": {}}));
+                RequestFault::Takes(Duration::from_millis(50))
+            })
+        }));
+    });
     assert_outcome(&by_controller(&fake).await, Expected::Unreserved);
     // An Unknown that is denied for users is not reserved.
     let fake = Fake::of(3).with_error("pods");
     assert_outcome(&deleted(&fake, &yaml, "etcd-1").await, Expected::Unread(cause::FORBIDDEN));
-    assert!(fake.state().actions.is_empty());
+    assert!(fake.content().actions.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_allowed_learner_is_reserved_also_after_its_promotion() {
-    let learner = || Fake::of(4).with(|s| s.members.get_mut("etcd-3").unwrap().is_learner = true);
+    let learner = || Fake::of(4).with(|s| s.etcd_member("etcd-3").is_learner = true);
     let fake = learner();
     assert_outcome(&deleted(&fake, LEAST, "etcd-3").await, Warning::Learner);
-    assert_eq!(fake.state().actions, ["reserved etcd-3"]);
-    fake.state().members.get_mut("etcd-3").unwrap().is_learner = false;
+    assert_eq!(fake.content().actions, ["reserved etcd-3"]);
+    fake.content().etcd_member("etcd-3").is_learner = false;
     assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, reserved("etcd-3"));
     // Without a reservation it is allowed with a warning.
     assert_outcome(&deleted(&learner().with_error("write"), LEAST, "etcd-3").await, Expected::Unreserved);
@@ -291,14 +296,14 @@ async fn clock_differences_are_reported() {
     for name in ["etcd-0", "etcd-1", "etcd-2"] {
         assert_text(&deleted(&fake, LEAST, name).await, "unknown", why);
     }
-    assert!(fake.state().actions.is_empty());
+    assert!(fake.content().actions.is_empty());
     // A member that does not count is allowed.
     assert_outcome(&deleted(&fake.down(&["etcd-1"]), LEAST, "etcd-1").await, Expected::Unreserved);
     // A small difference delays the end.
     let fake = of(30);
-    fake.state().elapsed = Duration::from_secs(75);
+    fake.at(75);
     assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, reserved("etcd-2"));
-    fake.state().elapsed = Duration::from_secs(76);
+    fake.at(76);
     assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::Allow);
 }
 
@@ -324,14 +329,15 @@ async fn the_namespace_of_the_pod_owns_the_lease() {
 fn two_clusters() -> Fake {
     Fake::of(6).with(|s| {
         for at in 3..6 {
-            let metadata = &mut s.pods[at]["metadata"];
-            metadata["ownerReferences"][0]["name"] = "other".into();
-            metadata["ownerReferences"][0]["uid"] = "uid-other".into();
-            let one = s.members.get_mut(&format!("etcd-{at}")).unwrap();
-            (one.cluster, one.leader) = (7, ReportedLeader::FakeMember(13));
+            s.edit(PODS, &format!("etcd-{at}"), |pod| {
+                let owner = &mut pod["metadata"]["ownerReferences"][0];
+                (owner["name"], owner["uid"]) = ("other".into(), "uid-other".into());
+            });
+            let one = s.etcd_member(&format!("etcd-{at}"));
+            (one.cluster, one.leader) = (7, ReportedLeader::Member(13));
         }
         let set = json!({"metadata": {"name": "other", "namespace": "db", "uid": "uid-other"}, "spec": {"replicas": 3}});
-        s.others.insert(("statefulsets", "other".to_owned()), set);
+        s.insert(STATEFUL_SETS, set);
     })
 }
 
@@ -347,7 +353,8 @@ async fn two_etcd_clusters_of_a_namespace_do_not_wait_for_each_other() {
     let (a, b) = join(review(&one, &a), review(&other, &b)).await;
     assert_outcome(&a, Expected::Allow);
     assert_outcome(&b, Expected::Allow);
-    let leases: Vec<String> = fake.state().leases.keys().cloned().collect();
+    let leases: Vec<_> =
+        fake.content().objects(LEASES).iter().map(|lease| lease["metadata"]["name"].clone()).collect();
     assert_eq!(leases, ["durward-etcd.db.etcd", "durward-etcd.db.other"]);
     for (name, holder) in [("etcd-2", "etcd-1"), ("etcd-5", "etcd-4")] {
         assert_outcome(&deleted(&fake, LEAST, name).await, reserved(holder));

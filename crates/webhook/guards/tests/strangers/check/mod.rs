@@ -19,20 +19,18 @@ mod world;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use admission::{Fields, Guard, Operation, Raw, Request, Verdict, decode, encode, settle};
-use cluster::{Clients, Context};
+use cluster::Clients;
+use cluster::testing::FakeWorld;
 use guards::GUARD_KINDS;
 use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
 
 pub(crate) use review::body;
 pub(crate) use world::Effect;
-use world::{CRD, Event, LOCAL, SECRETS, World};
-
-/// 2026-11-21T10:00:00Z.
-const NOW: Duration = Duration::from_secs(1_795_255_200);
+use world::{CRD, Event, LOCAL, SECRETS, events, reset};
 
 /// A guard with its section.
 struct Section {
@@ -74,7 +72,7 @@ const UNREADABLE: [Option<&str>; 8] =
 
 /// The guards, and what they read and write.
 pub(crate) struct Bench {
-    world: Arc<World>,
+    world: FakeWorld,
     guards: Vec<(Arc<dyn Guard>, &'static Section)>,
     runtime: Runtime,
 }
@@ -91,10 +89,8 @@ pub(crate) struct Outcome {
 impl Bench {
     /// Creates the guards of this name, or all guards.
     pub(crate) fn new(only: Option<&str>) -> Self {
-        let world = Arc::new(World::default());
-        let context = Context { fixed_time: Some(SystemTime::UNIX_EPOCH + NOW), ..Context::default() };
-        let writer = Some(Arc::clone(&world) as _);
-        let clients = Clients { context, writer, ..Clients::new(Arc::clone(&world)) };
+        let world = world::world();
+        let clients = world.clients();
         let sections = SECTIONS.iter().filter(|section| only.is_none_or(|only| only == section.guard));
         let of_section = |section| guards(section, &clients).into_iter().map(move |guard| (guard, section));
         let guards = sections.flat_map(of_section).collect();
@@ -116,13 +112,13 @@ impl Bench {
         unreadable: Option<&'static str>,
     ) -> Option<Result<Outcome, String>> {
         let review = decode(body, guard.fields()).ok()?;
-        self.world.reset(unreadable);
+        reset(&self.world, unreadable);
         let deadline = Instant::now() + Duration::from_secs(5);
         let ruling = self.runtime.block_on(guard.review(&review.request, deadline));
         let is_allowed = matches!(ruling.verdict, Verdict::Allow | Verdict::Mutate(_));
         let answer = encode(&review, &settle(&review.request, ruling, guard.settle_policy()));
         let answer = String::from_utf8(answer).unwrap();
-        let events = self.world.events();
+        let events = events(&self.world);
 
         let subject = Subject::read(body);
         let is_identified = |events: &[Event]| events.iter().any(|event| subject.is_returned_by(event));
