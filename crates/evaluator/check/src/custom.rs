@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use policy::crd::admit::{self, Admission, Refusal};
-use policy::crd::object::{Change, Judgement, validate};
+use policy::crd::admit::{admit, document_path};
+use policy::crd::object::validate;
 use policy::crd::{Crd, Version};
 use policy::facts::{Limit, Lookup};
-use policy::field::{ErrorKind, FieldError, Path};
+use policy::field::{ErrorKind, FieldError, Path, Validated};
 use policy::normalize::with_empty;
 use policy::request::Request;
 use policy::value::{Arena, Value};
@@ -15,12 +15,9 @@ use manifests::expression;
 use manifests::kind::is_crd;
 use manifests::objects::Object;
 
-use crate::context::{Context, MAX_TIME, describe, refusal, shown};
+use crate::basis::{Basis, MAX_TIME, describe, refusal, shown};
+use crate::changes::ObjectChange;
 use crate::report::{Finding, Verdict};
-use crate::subjects::Subject;
-
-/// A CRD and one of its versions.
-pub(crate) type Custom<'k> = Option<(&'k Crd, &'k Version)>;
 
 const ASK_SERVER: &str =
     "let an API server decide: kubectl apply --dry-run=server; or accept this: --allow-unknown";
@@ -28,10 +25,10 @@ const PRUNED: &str = "required but not declared: the API server prunes it. Decla
 
 /// Returns the findings about a create or an update of a custom resource or a CRD that could be decoded. `pruned` are the fields that its kind does not have.
 pub(crate) fn check(
-    context: &Context<'_>,
-    subject: &Subject<'_>,
+    basis: &Basis<'_>,
+    change: &ObjectChange<'_>,
     request: &Request<'_>,
-    custom: Custom<'_>,
+    crd: Option<(&Crd, &Version)>,
     pruned: &[Path],
     object: &Object,
     arena: &Arena,
@@ -43,19 +40,18 @@ pub(crate) fn check(
     if request.old_object_is_unknown {
         return vec![missing(object, &Lookup::OldObject)];
     }
-    let old = subject.old.map(|_| request.old_object);
+    let old = change.old.map(|_| request.old_object);
     if is_definition {
         let full = with_empty_collections(request.object, object, arena);
         if arena.is_full() {
             return vec![missing(object, &Lookup::Limit(Limit::Memory))];
         }
-        return definition(context, [request.object, full], old, object);
+        return definition(basis, [request.object, full], old, object);
     }
-    let Some((crd, version)) = custom else { return Vec::new() };
-    let change = Change { new: request.object, old, namespaced: crd.namespaced, server: context.minor };
+    let Some((crd, version)) = crd else { return Vec::new() };
     let end = Instant::now() + MAX_TIME;
-    let Judgement { errors, undecided: unknown, warnings, unchanged } =
-        validate(version, &change, arena, &|| Instant::now() < end);
+    let Validated { errors, undecided, unchanged, warnings } =
+        validate((crd, version), request.object, old, basis.minor, arena, &|| Instant::now() < end);
     if arena.is_full() {
         return vec![missing(object, &Lookup::Limit(Limit::Memory))];
     }
@@ -72,7 +68,7 @@ pub(crate) fn check(
     let text = |error: &FieldError| {
         if error.path.is_empty() { error.body.clone() } else { error.to_string() }
     };
-    findings.extend(shown(&unknown, |error| open(object, &error.path, text(error))));
+    findings.extend(shown(&undecided, |error| open(object, &error.path, text(error))));
     findings
 }
 
@@ -88,23 +84,23 @@ fn with_empty_collections<'a>(new: Value<'a>, object: &Object, arena: &'a Arena)
 
 /// Returns the findings for a CRD that is created or updated. `full` is `new` with the empty lists and maps of its schemas.
 fn definition(
-    context: &Context<'_>,
+    basis: &Basis<'_>,
     [new, full]: [Value<'_>; 2],
     old: Option<Value<'_>>,
     object: &Object,
 ) -> Vec<Finding> {
     let end = Instant::now() + MAX_TIME;
-    let Admission { refused, undecided, warnings } =
-        admit::admit(new, full, old, context.minor, &|| Instant::now() < end);
-    let finding = |refusal: &Refusal| {
-        let Refusal { error, place, hint } = refusal;
+    let Validated { errors, undecided, warnings, .. } =
+        admit(new, full, old, basis.minor, &|| Instant::now() < end);
+    let finding = |error: &FieldError| {
+        let field = document_path(&error.path);
         let position = match error.places.first() {
-            Some((line, column, _)) => expression::position(object, place, (*line, *column)),
-            None => object.place_of(place),
+            Some((line, column, _)) => expression::position(object, &field, (*line, *column)),
+            None => object.place_of(&field),
         };
-        Finding { field: place.to_string(), position, next: hint.clone(), ..invalid(object, error) }
+        Finding { field: field.to_string(), position, next: error.hint.clone(), ..invalid(object, error) }
     };
-    let mut findings = shown(&refused, finding);
+    let mut findings = shown(&errors, finding);
     findings.extend(warnings.into_iter().map(|message| warning(object, &Path::default(), message)));
     findings.extend(shown(&undecided, |error| open(object, &error.path, error.to_string())));
     findings

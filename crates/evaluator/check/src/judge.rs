@@ -4,27 +4,28 @@ use std::collections::HashSet;
 use std::time::Instant;
 
 use policy::crd::object::{from_storage, with_stored_status};
+use policy::crd::{Crd, Version};
 use policy::facts::{Facts, Lookup};
 use policy::field::{FieldError, Path};
 use policy::normalize::Normalized;
 use policy::request::{GroupVersion, Request, User};
-use policy::set::{Evaluation, Missing};
+use policy::set::{Decisions, Missing};
 use policy::value::{Arena, Value, write_json_up_to};
-use policy::vap::decision::{Denial, Failure, Warning};
+use policy::vap::decision::Objection;
 
 use manifests::decode::{decode, with_name_label};
 use manifests::facts::FieldValidation;
 use manifests::kind::is_crd;
 use manifests::objects::Object;
 
+use crate::basis::{Basis, MAX_TIME, describe, refusal, shown};
 use crate::built_in;
-use crate::context::{Context, MAX_TIME, describe, refusal, shown};
-use crate::custom::{self, Custom};
+use crate::changes::ObjectChange;
+use crate::custom;
 use crate::grants::service_account;
 use crate::report::{CheckedDocument, Finding, Judge, Rule, Verdict};
-use crate::storage::{self, Step};
+use crate::storage;
 use crate::stored::{with_kept_metadata, with_status_before, without_server_metadata};
-use crate::subjects::Subject;
 
 /// Rounds of lookups. An answer can lead to another lookup: the kind of parameters, then the parameters.
 const MAX_ROUNDS: usize = 8;
@@ -45,25 +46,110 @@ pub(crate) struct Worker {
     facts: Facts,
 }
 
-impl Context<'_> {
-    /// Judges a request.
-    pub(crate) fn judge(&self, worker: &mut Worker, subject: &Subject<'_>) -> Option<CheckedDocument> {
-        let document = self.document(worker, subject);
+/// The objects of a change, decoded and with the fields that the API server sets.
+#[derive(Default)]
+struct Decoded<'a> {
+    new: Value<'a>,
+    old: Value<'a>,
+    /// Whether the old object has another version, to which it can't be converted here.
+    old_is_unknown: bool,
+    /// The fields of the new object that its kind does not have.
+    unknown: Vec<Path>,
+    /// The errors of the structure of the new object.
+    errors: Vec<FieldError>,
+    /// The findings for which the API server can't decode an object.
+    refused: Vec<Finding>,
+}
+
+impl Basis<'_> {
+    /// Judges a change.
+    pub(crate) fn judge(&self, worker: &mut Worker, change: &ObjectChange<'_>) -> Option<CheckedDocument> {
+        let document = self.document(worker, change);
         worker.arena.reset();
         document
     }
 
-    fn document(&self, worker: &mut Worker, subject: &Subject<'_>) -> Option<CheckedDocument> {
-        let object = subject.object()?;
+    fn document(&self, worker: &mut Worker, change: &ObjectChange<'_>) -> Option<CheckedDocument> {
+        let object = change.object()?;
         let Worker { arena, facts } = worker;
         let arena = &*arena;
+        let crd = self.kinds.crd(object.group(), object.version(), &object.kind);
+        let mut decoded = self.decoded(change, crd, arena);
+        let kind = GroupVersion { group: object.group(), version: object.version(), name: &object.kind };
+        let groups = groups(self.user.unwrap_or_default());
+        let groups: Vec<&str> = groups.iter().chain(self.groups).map(String::as_str).collect();
+        let is_namespace = object.is("", "Namespace");
+        let request = Request {
+            operation: change.operation().as_str(),
+            kind,
+            resource: GroupVersion { name: &change.resource, ..kind },
+            subresource: &change.subresource,
+            name: &request_name(object),
+            namespace: if is_namespace { &object.name } else { &change.namespace },
+            user: User { name: self.user.unwrap_or_default(), groups: &groups, ..User::default() },
+            user_is_unknown: self.user.is_none(),
+            object: decoded.new,
+            old_object: decoded.old,
+            old_object_is_unknown: decoded.old_is_unknown,
+            ..Request::default()
+        };
+        let is_validated = self.validates && change.new.is_some();
+        if is_validated && change.new.is_some_and(|new| is_too_large(new, arena)) {
+            decoded.refused = vec![too_large(object)];
+        }
+        let is_refused = !decoded.refused.is_empty();
+        let is_crd = is_crd(object);
+        let checked = match crd {
+            _ if is_refused || !is_validated => Vec::new(),
+            None if !is_crd => built_in::check(self, object, &decoded.errors, arena),
+            _ => custom::check(self, change, &request, crd, &decoded.unknown, object, arena),
+        };
+        let decisions = if is_refused { Decisions::default() } else { self.evaluate(&request, facts, arena) };
+        let id = (kind.group, kind.version, kind.name);
+        let is_built_in = crd.is_none() && self.kinds.types(id).has(id);
+        let is_open = is_built_in && self.is_open(id);
+        let mut refused = decoded.refused;
+        refused.extend(self.unknown_fields(object, &decoded.unknown, is_open));
+        let storage = || storage::check(change, [decoded.new, decoded.old], object);
+        let [before, after] = if self.validates { storage() } else { [None, None] };
+        let findings = in_order(
+            [refused, before.into_iter().collect(), checked],
+            self.findings(object, &decisions),
+            after.into_iter().collect(),
+        );
+        Some(CheckedDocument {
+            position: object.position(),
+            api_version: object.api_version.clone(),
+            kind: object.kind.clone(),
+            namespace: change.namespace.clone(),
+            name: object.name.clone(),
+            operation: change.operation(),
+            schema_checked: is_validated && (crd.is_some() || is_crd),
+            structure_only: is_validated && is_built_in && !is_crd,
+            policies: judges(&decisions),
+            lacks_server_fields: self.lacks_server_fields(&decisions),
+            findings,
+            audit_annotations: decisions.audit_annotations.into_iter().collect(),
+        })
+    }
+
+    /// Returns the objects of a change as policies see them.
+    fn decoded<'a>(
+        &self,
+        change: &ObjectChange<'_>,
+        crd: Option<(&'a Crd, &'a Version)>,
+        arena: &'a Arena,
+    ) -> Decoded<'a>
+    where
+        Self: 'a,
+    {
         let mut refused = Vec::new();
         let mut value = |object: Option<&Object>, is_stored: bool| match object
             .map(|object| (object, decode(object, self.kinds, is_stored, arena)))
         {
             None => Normalized::default(),
             Some((object, Ok(decoded))) => {
-                let value = with_request_fields(decoded.object, object, subject, arena);
+                let value = with_request_fields(decoded.object, object, change, arena);
                 Normalized { object: value, ..decoded }
             }
             Some((object, Err(errors))) => {
@@ -71,82 +157,24 @@ impl Context<'_> {
                 Normalized::default()
             }
         };
-        let Normalized { object: new, mut unknown, invalid: mut errors } = value(subject.new, false);
+        let Normalized { object: new, unknown, invalid: mut errors } = value(change.new, false);
         // The API server does not look for unknown fields in a stored object, and it has accepted what an update keeps.
-        let Normalized { object: mut old, invalid: accepted, .. } = value(subject.old, true);
+        let Normalized { object: mut old, invalid: accepted, .. } = value(change.old, true);
         let accepted: HashSet<FieldError> = accepted.into_iter().collect();
         errors.retain(|error| !accepted.contains(error));
-        let is_other_version = subject.old.is_some_and(|old| old.version() != object.version());
-        let custom = self.kinds.crd(object.group(), object.version(), &object.kind);
-        let converting = custom.filter(|(crd, _)| !crd.is_converted_by_webhook);
-        if let (Some((crd, version)), Some(before)) = (converting, subject.old) {
+        let versions = change.old.zip(change.object());
+        let is_other_version = versions.is_some_and(|(old, object)| old.version() != object.version());
+        let converting = crd.filter(|(crd, _)| !crd.is_converted_by_webhook);
+        if let (Some((crd, version)), Some(before)) = (converting, change.old) {
             old = from_storage(crd, (before.version(), version), old, arena);
         }
-        let new = self.with_kept_fields([new, old], subject, custom, arena);
-        let kind = GroupVersion { group: object.group(), version: object.version(), name: &object.kind };
-        let groups = groups(self.user.unwrap_or_default());
-        let groups: Vec<&str> = groups.iter().chain(self.groups).map(String::as_str).collect();
-        let is_namespace = object.is("", "Namespace");
-        let request = Request {
-            operation: subject.operation().name(),
-            kind,
-            resource: GroupVersion { name: &subject.resource, ..kind },
-            subresource: &subject.subresource,
-            name: &request_name(object),
-            namespace: if is_namespace { &object.name } else { &subject.namespace },
-            user: User { name: self.user.unwrap_or_default(), groups: &groups, ..User::default() },
-            user_is_unknown: self.user.is_none(),
-            object: new,
-            old_object: old,
-            old_object_is_unknown: is_other_version && converting.is_none(),
-            ..Request::default()
-        };
+        let new = self.with_kept_fields([new, old], change, crd, arena);
+        let old_is_unknown = is_other_version && converting.is_none();
         // In a full arena, errors and unknown fields can be those of missing values. The evaluation is unknown then.
         if arena.is_full() {
-            refused.clear();
-            unknown.clear();
-            errors.clear();
+            return Decoded { new, old, old_is_unknown, ..Decoded::default() };
         }
-        let is_validated = self.validates && subject.new.is_some();
-        if is_validated && subject.new.is_some_and(|new| is_too_large(new, arena)) {
-            refused = vec![too_large(object)];
-        }
-        let is_crd = is_crd(object);
-        let checked = match custom {
-            _ if !refused.is_empty() || !is_validated => Vec::new(),
-            None if !is_crd => built_in::check(self, object, &errors, arena),
-            _ => custom::check(self, subject, &request, custom, &unknown, object, arena),
-        };
-        let evaluation =
-            if refused.is_empty() { self.evaluate(&request, facts, arena) } else { Evaluation::default() };
-        let id = (kind.group, kind.version, kind.name);
-        let is_built_in = custom.is_none() && self.kinds.types(id).has(id);
-        refused.extend(self.unknown_fields(object, &unknown, is_built_in && self.is_open(id)));
-        let storage = if self.validates { storage::check(subject, [new, old], object) } else { None };
-        let (before, after) = match storage {
-            None => (None, None),
-            Some((Step::Update, finding)) => (Some(finding), None),
-            Some((Step::Create, finding)) => (None, Some(finding)),
-        };
-        let findings = in_order(
-            [refused, before.into_iter().collect(), checked],
-            self.findings(object, &evaluation),
-            after.into_iter().collect(),
-        );
-        Some(CheckedDocument {
-            position: object.position(),
-            api_version: object.api_version.clone(),
-            kind: object.kind.clone(),
-            namespace: subject.namespace.clone(),
-            name: object.name.clone(),
-            operation: subject.operation(),
-            schema_checked: is_validated && (custom.is_some() || is_crd),
-            structure_only: is_validated && is_built_in && !is_crd,
-            policies: judges(&evaluation),
-            lacks_server_fields: self.lacks_server_fields(&evaluation),
-            findings,
-            audit_annotations: evaluation.decisions.audit_annotations.into_iter().collect(),
-        })
+        Decoded { new, old, old_is_unknown, unknown, errors, refused }
     }
 
     /// Returns whether unknown fields leave the verdict open, because the types of the kind are those of another minor.
@@ -178,21 +206,21 @@ impl Context<'_> {
     fn with_kept_fields<'a>(
         &self,
         [new, old]: [Value<'a>; 2],
-        subject: &Subject<'_>,
-        custom: Custom<'_>,
+        change: &ObjectChange<'_>,
+        crd: Option<(&Crd, &Version)>,
         arena: &'a Arena,
     ) -> Value<'a>
     where
         Self: 'a,
     {
-        let Some(object) = subject.new else { return new };
-        let is_main = subject.subresource.is_empty();
-        let before = subject.old.map(|_| old);
-        let new = match custom {
+        let Some(object) = change.new else { return new };
+        let is_main = change.subresource.is_empty();
+        let before = change.old.map(|_| old);
+        let new = match crd {
             _ if !is_main => new,
             Some((_, version)) => with_stored_status(version, new, before, arena),
             // The status of another version can't be converted here.
-            None if subject.old.is_some_and(|old| old.version() != object.version()) => new,
+            None if change.old.is_some_and(|old| old.version() != object.version()) => new,
             None => with_status_before(new, before, object, self.kinds, arena),
         };
         match before {
@@ -204,20 +232,20 @@ impl Context<'_> {
 
     /// Returns whether a policy that matched the document reads fields that the API server sets. Match conditions count, even if
     /// they skip the policy.
-    fn lacks_server_fields(&self, evaluation: &Evaluation) -> bool {
-        let mut evaluated = evaluation.decisions.evaluated.iter();
+    fn lacks_server_fields(&self, decisions: &Decisions) -> bool {
+        let mut evaluated = decisions.evaluated.iter();
         evaluated.any(|evaluated| self.set.reads_server_fields(&evaluated.policy))
     }
 
     /// Evaluates the policies, and again as long as facts answer a lookup.
-    fn evaluate(&self, request: &Request<'_>, facts: &mut Facts, arena: &Arena) -> Evaluation {
-        let mut evaluation = Evaluation::default();
+    fn evaluate(&self, request: &Request<'_>, facts: &mut Facts, arena: &Arena) -> Decisions {
+        let mut decisions = Decisions::default();
         let end = Instant::now() + MAX_TIME;
         facts.params_are_partial = !self.store.has_all_params();
         for _ in 0..MAX_ROUNDS {
-            evaluation = self.set.evaluate(request, facts, arena, &|| Instant::now() < end);
+            decisions = self.set.evaluate(request, facts, arena, &|| Instant::now() < end);
             let mut answered = false;
-            for missing in &evaluation.missing {
+            for missing in &decisions.missing {
                 answered |= match (&missing.lookup, self.grants) {
                     (Lookup::Check(check), Some(grants)) => {
                         facts.decisions.insert(check.clone(), grants.decide(check)).is_none()
@@ -229,73 +257,64 @@ impl Context<'_> {
                 break;
             }
         }
-        evaluation
+        decisions
     }
 
-    fn findings(&self, object: &Object, evaluation: &Evaluation) -> Vec<Finding> {
-        let decisions = &evaluation.decisions;
+    fn findings(&self, object: &Object, decisions: &Decisions) -> Vec<Finding> {
         let mut findings = Vec::new();
         for (order, denial) in decisions.denials.iter().enumerate() {
-            findings.push(self.denial(object, denial, order));
+            let verdict = if denial.error { Verdict::Error } else { Verdict::Deny };
+            findings.push(Finding {
+                reason: denial.reason.clone(),
+                code: Some(denial.code()),
+                server_order: Some(order),
+                ..self.objection(object, verdict, denial)
+            });
         }
-        for missing in &evaluation.missing {
-            let finding = self.unknown(object, missing);
+        for missing in &decisions.missing {
+            let finding = unknown(object, missing);
             if !findings.contains(&finding) {
                 findings.push(finding);
             }
         }
-        for Warning { policy, binding, validation, message } in &decisions.warnings {
-            findings.push(self.finding(object, Verdict::Warn, (policy, binding), *validation, message));
-        }
-        for Failure { policy, binding, validation, message, .. } in &decisions.failures {
-            findings.push(self.finding(object, Verdict::Audit, (policy, binding), *validation, message));
-        }
+        let warned = decisions.warnings.iter().map(|warning| (Verdict::Warn, warning));
+        let audited = decisions.failures.iter().map(|failure| (Verdict::Audit, failure));
+        findings.extend(warned.chain(audited).map(|(verdict, one)| self.objection(object, verdict, one)));
         findings
     }
 
-    fn denial(&self, object: &Object, denial: &Denial, order: usize) -> Finding {
-        let verdict = if denial.error { Verdict::Error } else { Verdict::Deny };
-        let names = (denial.policy.as_str(), denial.binding.as_deref().unwrap_or_default());
-        Finding {
-            reason: denial.reason.clone(),
-            code: Some(denial.code()),
-            server_order: Some(order),
-            ..self.finding(object, verdict, names, denial.validation, &denial.message)
-        }
-    }
-
-    fn unknown(&self, object: &Object, missing: &Missing) -> Finding {
-        let (message, next) = describe(&missing.lookup);
-        let names = (missing.policy.as_str(), missing.binding.as_deref().unwrap_or_default());
-        Finding { next, ..self.finding(object, Verdict::Unknown, names, None, &message) }
-    }
-
-    fn finding(
-        &self,
-        object: &Object,
-        verdict: Verdict,
-        (policy, binding): (&str, &str),
-        validation: Option<usize>,
-        message: &str,
-    ) -> Finding {
-        let found = validation.and_then(|index| Some((index, self.set.validation(policy, index)?)));
-        let field = found.and_then(|(_, (_, subject))| subject.cloned()).unwrap_or_default();
+    fn objection(&self, object: &Object, verdict: Verdict, objection: &Objection) -> Finding {
+        let Objection { policy, validation, message, .. } = objection;
+        let failed = validation.and_then(|index| Some((index, self.set.validation(policy, index)?)));
+        let field = failed.and_then(|(_, (_, subject))| subject.cloned()).unwrap_or_default();
         Finding {
             verdict,
-            policy: policy.to_owned(),
-            binding: binding.to_owned(),
-            rule: found.map(|(index, (validation, _))| Rule {
+            policy: policy.clone(),
+            binding: objection.binding.clone().unwrap_or_default(),
+            rule: failed.map(|(index, (validation, _))| Rule {
                 index,
                 expression: validation.expression.trim().to_owned(),
             }),
-            message: message.to_owned(),
+            message: message.clone(),
             reason: String::new(),
             code: None,
-            position: object.place_of(&field),
-            field: field.to_string(),
-            server_order: None,
-            next: String::new(),
+            ..refusal(object, &FieldError::forbidden(&field, ""))
         }
+    }
+}
+
+/// Returns the finding that a policy needs a fact.
+fn unknown(object: &Object, missing: &Missing) -> Finding {
+    let (message, next) = describe(&missing.lookup);
+    Finding {
+        verdict: Verdict::Unknown,
+        policy: missing.policy.clone(),
+        binding: missing.binding.clone().unwrap_or_default(),
+        message,
+        reason: String::new(),
+        code: None,
+        next,
+        ..refusal(object, &FieldError::forbidden(&Path::default(), ""))
     }
 }
 
@@ -318,8 +337,8 @@ fn too_large(object: &Object) -> Finding {
 }
 
 /// Returns the policies that judged a document.
-fn judges(evaluation: &Evaluation) -> Vec<Judge> {
-    let evaluated = evaluation.decisions.evaluated.iter().filter(|evaluated| !evaluated.skipped);
+fn judges(decisions: &Decisions) -> Vec<Judge> {
+    let evaluated = decisions.evaluated.iter().filter(|evaluated| !evaluated.skipped);
     let judge =
         |policy: &String, binding: &String| Judge { policy: policy.clone(), binding: binding.clone() };
     let mut judges: Vec<Judge> =
@@ -364,14 +383,14 @@ fn in_response(mut response: Vec<Finding>, order: usize) -> Vec<Finding> {
 fn with_request_fields<'a>(
     value: Value<'a>,
     object: &Object,
-    subject: &Subject<'_>,
+    change: &ObjectChange<'_>,
     arena: &'a Arena,
 ) -> Value<'a> {
     let mut value = value;
-    if subject.namespace != object.namespace || object.is_generated {
+    if change.namespace != object.namespace || object.is_generated {
         let mut metadata = value.field("metadata").unwrap_or_default();
-        if !subject.namespace.is_empty() {
-            metadata = metadata.with_field("namespace", Value::String(arena.text(&subject.namespace)), arena);
+        if !change.namespace.is_empty() {
+            metadata = metadata.with_field("namespace", Value::String(arena.text(&change.namespace)), arena);
         } else if let Value::Object(entries) = metadata {
             let others = entries.iter().filter(|(name, _)| *name != "namespace").copied();
             metadata = arena.object(&others.collect::<Vec<_>>());

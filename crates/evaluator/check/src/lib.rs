@@ -6,9 +6,10 @@
 //! because the verdict would be incomplete.
 //!
 mod args;
+mod basis;
 mod built_in;
 mod cases;
-mod context;
+mod changes;
 mod custom;
 mod format;
 mod grants;
@@ -17,7 +18,6 @@ mod openapi;
 mod report;
 mod storage;
 mod stored;
-mod subjects;
 
 pub use args::{Args, KubeVersion};
 
@@ -35,11 +35,11 @@ use manifests::objects::{self, Object};
 use manifests::parallel;
 
 use args::{FailOn, OutputTarget};
-use context::Context;
+use basis::Basis;
+use changes::ObjectChange;
 use grants::Grants;
 use judge::Worker;
 use report::{CheckedCase, CheckedDocument, Report, Totals, Verdict};
-use subjects::Subject;
 
 /// `check`
 pub fn run(args: &Args) -> Outcome {
@@ -66,11 +66,11 @@ fn check(args: &Args) -> Result<Report, Stop> {
     let grants = grants.map(|grants| grants.for_user(args.user.as_deref()));
     let paths = [(&args.paths[..], Use::Check), (&args.with, Use::Fact), (&args.old, Use::Old)];
     let (files, unread) = files::find(&paths, &args.ignore);
-    let objects = objects::read(&files);
+    let (objects, unusable) = objects::read(&files);
     let mut problems: BTreeSet<LoadProblem> = unread.into_iter().map(LoadProblem::unplaced).collect();
-    problems.extend(objects.problems);
+    problems.extend(unusable);
     // One of many files can be empty, but if all are, the command that should write them probably failed.
-    if problems.is_empty() && !objects.all.iter().any(|object| object.used == Use::Check) {
+    if problems.is_empty() && !objects.iter().any(|object| object.used == Use::Check) {
         let problem = Problem::new("PATH contains no document");
         problems
             .insert(LoadProblem::unplaced(problem.next("check the command that should write the manifests")));
@@ -82,14 +82,14 @@ fn check(args: &Args) -> Result<Report, Stop> {
         field_validation: args.field_validation,
     };
     let built_in = openapi::kinds(&args.openapi, args.kube_version.0)?;
-    let loaded = load::load(&objects.all, built_in, &options);
+    let loaded = load::load(&objects, built_in, &options);
     problems.extend(loaded.problems.iter().cloned());
     let mut unpaired = Vec::new();
     let (old_kinds, kinds) = (&loaded.old_kinds, &loaded.kinds);
     let minor = args.kube_version.0;
-    let subjects = subjects::pair(&objects.all, old_kinds, kinds, minor, &args.namespace, &mut unpaired);
+    let changes = changes::pair(&objects, old_kinds, kinds, minor, &args.namespace, &mut unpaired);
     problems.extend(unpaired);
-    let context = loaded.set.as_ref().map(|set| Context {
+    let basis = loaded.set.as_ref().map(|set| Basis {
         set,
         kinds: &loaded.kinds,
         store: &loaded.store,
@@ -101,12 +101,12 @@ fn check(args: &Args) -> Result<Report, Stop> {
         field_validation: args.field_validation,
         validates: true,
     });
-    let documents = context.map_or_else(Vec::new, |context| judge(&context, &subjects));
-    let cases = judge_cases(context.as_ref(), &objects.all, &mut problems);
+    let documents = basis.map_or_else(Vec::new, |basis| judge(&basis, &changes));
+    let cases = judge_cases(basis.as_ref(), &objects, &mut problems);
     let mut notes = loaded.notes.clone();
-    notes.extend(subjects::ignored_namespaces(&subjects));
+    notes.extend(changes::ignored_namespaces(&changes));
     notes.extend(remarks(&loaded, &documents, &cases, !problems.is_empty()));
-    notes.extend(context.and_then(|context| built_in::note(&context, &documents)));
+    notes.extend(basis.and_then(|basis| built_in::note(&basis, &documents)));
     let totals = totals(&loaded, &documents, &cases, problems.len());
     if args.require_match && totals.matched == 0 && problems.is_empty() {
         notes.push("--require-match sets exit code 2".to_owned());
@@ -126,27 +126,26 @@ fn check(args: &Args) -> Result<Report, Stop> {
 }
 
 /// Judges all requests.
-fn judge(context: &Context<'_>, subjects: &[Subject<'_>]) -> Vec<CheckedDocument> {
-    let judged = parallel::map(subjects, "checking", Worker::default, |worker, subject| {
-        context.judge(worker, subject)
-    });
+fn judge(basis: &Basis<'_>, changes: &[ObjectChange<'_>]) -> Vec<CheckedDocument> {
+    let judged =
+        parallel::map(changes, "checking", Worker::default, |worker, change| basis.judge(worker, change));
     let mut documents: Vec<CheckedDocument> = judged.into_iter().flatten().collect();
     documents.sort_by(|left, right| left.position.cmp(&right.position));
     documents
 }
 
-/// Judges the cases of all documents that have some. Without a context, it only reads them.
+/// Judges the cases of all documents that have some. Without a basis, it only reads them.
 fn judge_cases(
-    context: Option<&Context<'_>>,
+    basis: Option<&Basis<'_>>,
     objects: &[Object],
     problems: &mut BTreeSet<LoadProblem>,
 ) -> Vec<CheckedCase> {
     let mut checked = Vec::new();
     for document in objects.iter().filter(|object| object.used == Use::Check && object.has_cases()) {
-        match (cases::read(document), context) {
+        match (cases::read(document), basis) {
             (Err(found), _) => problems.extend(found),
             (Ok(_), None) => {}
-            (Ok(cases), Some(context)) => checked.extend(cases::run(&cases, context)),
+            (Ok(cases), Some(basis)) => checked.extend(cases::run(&cases, basis)),
         }
     }
     checked.sort();

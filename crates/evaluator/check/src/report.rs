@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use admission::Operation;
 use config::Place;
 use console::exit::Exit;
 use manifests::LoadProblem;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// The result of a run.
 #[derive(Debug, Clone, Serialize)]
@@ -29,27 +30,8 @@ pub(crate) struct Report {
     pub(crate) exit_code: Exit,
 }
 
-/// The operation of the request that a document stands for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub(crate) enum Operation {
-    /// The object is new.
-    Create,
-    /// The object is in PATH and in `--old`.
-    Update,
-    /// The object is in `--old` only.
-    Delete,
-}
-
-impl Operation {
-    /// Returns the name that the API server uses.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Create => "CREATE",
-            Self::Update => "UPDATE",
-            Self::Delete => "DELETE",
-        }
-    }
+fn operation<S: Serializer>(operation: &Operation, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(operation.as_str())
 }
 
 /// A document and its findings. It passes if there are none.
@@ -67,7 +49,9 @@ pub(crate) struct CheckedDocument {
     pub(crate) namespace: String,
     /// Name; `generateName` if there is only that.
     pub(crate) name: String,
-    /// Operation of the request.
+    /// Operation of the request that the document stands for: `CREATE`; `UPDATE` if it is in PATH and in `--old`; `DELETE` if it is in
+    /// `--old` only.
+    #[serde(serialize_with = "operation")]
     pub(crate) operation: Operation,
     /// Whether the object was compared with the schema of its CRD. A CRD was checked as the API server checks it.
     pub(crate) schema_checked: bool,

@@ -144,31 +144,19 @@ fn position(source: &Source, place: document::Place) -> Place {
     Place { file: source.name.clone(), line: place.line, column: place.column }
 }
 
-/// All objects in the order of files and lines, and the problems of texts that can't be read.
-#[derive(Debug, Default)]
-pub struct Objects {
-    /// The objects.
-    pub all: Vec<Object>,
-    /// The problems.
-    pub problems: Vec<LoadProblem>,
-}
-
 /// Reads the objects of files and directories, and of standard input for `-`, for another command than `check`.
 pub fn of_paths(paths: &[PathBuf]) -> (Vec<Object>, Vec<Problem>) {
     let (files, unread) = files::find(&[(paths, Use::Other)], &[]);
-    let Objects { all, problems } = read(&files);
+    let (objects, problems) = read(&files);
     let problems = problems.into_iter().map(LoadProblem::into_problem);
-    (all, unread.into_iter().chain(problems).collect())
+    (objects, unread.into_iter().chain(problems).collect())
 }
 
-/// Reads all files.
-pub fn read(files: &[File]) -> Objects {
-    let mut objects = Objects::default();
-    for (found, problems) in parallel::map(files, "reading", || (), |(), file| read_file(file)) {
-        objects.all.extend(found);
-        objects.problems.extend(problems);
-    }
-    objects
+/// Reads all files. Returns the objects in the order of files and lines, and the problems of texts that can't be read.
+pub fn read(files: &[File]) -> (Vec<Object>, Vec<LoadProblem>) {
+    let read = parallel::map(files, "reading", || (), |(), file| read_file(file));
+    let (objects, problems): (Vec<_>, Vec<_>) = read.into_iter().unzip();
+    (objects.into_iter().flatten().collect(), problems.into_iter().flatten().collect())
 }
 
 /// Returns the objects of a file and its problems.

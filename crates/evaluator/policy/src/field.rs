@@ -1,5 +1,6 @@
 //! Paths of fields and the errors that the API server prints for them.
 
+use std::collections::HashSet;
 use std::fmt::{self, Display};
 
 use crate::release::Release;
@@ -170,6 +171,27 @@ pub struct FieldError {
     pub body: String,
     /// For errors within an expression: line, column (from 1) and text of each.
     pub places: Vec<(usize, usize, String)>,
+    /// A change with which the API server accepts the field, or empty.
+    pub hint: String,
+}
+
+/// The API server's answer to an object before it evaluates policies, or to a part of one.
+#[derive(Clone, Debug, Default)]
+pub struct Validated {
+    /// The errors for which it refuses the object.
+    pub errors: Vec<FieldError>,
+    /// Fields whose validity is not known, with the reason. If there are any, the object does not pass, and more errors are possible.
+    pub undecided: Vec<FieldError>,
+    /// Rules that are false of values that an update does not change. The API server prints them as warnings.
+    pub unchanged: Vec<FieldError>,
+    /// Other warnings, if there are no errors.
+    pub warnings: Vec<String>,
+}
+
+/// Removes errors with the text of an earlier one, as the API server does.
+pub(crate) fn remove_duplicates(errors: &mut Vec<FieldError>) {
+    let mut seen = HashSet::new();
+    errors.retain(|error| seen.insert(error.to_string()));
 }
 
 impl FieldError {
@@ -180,7 +202,7 @@ impl FieldError {
             body.push_str(": ");
             body.push_str(part);
         }
-        Self { path: path.clone(), kind, is_unnamed: false, body, places: Vec::new() }
+        Self { path: path.clone(), kind, is_unnamed: false, body, places: Vec::new(), hint: String::new() }
     }
 
     /// The path as the API server prints it.
@@ -279,7 +301,7 @@ impl FieldError {
 
     /// An error whose text is recorded.
     pub(crate) fn recorded(path: &Path, kind: ErrorKind, body: &str) -> Self {
-        Self { path: path.clone(), kind, is_unnamed: false, body: body.to_owned(), places: Vec::new() }
+        Self { body: body.to_owned(), ..Self::new(path, kind, "", "") }
     }
 
     /// A value occurs twice.

@@ -18,6 +18,8 @@ enum Step<'p> {
     /// A field that `additionalProperties` describes. A root has a dot before it.
     Entry(&'p str),
     Index(usize),
+    /// An entry of a map, which rules name by its key.
+    Key(&'p str),
 }
 
 impl<'p> Place<'p> {
@@ -37,6 +39,10 @@ impl<'p> Place<'p> {
         Self { above: Some(self), step: Step::Index(index) }
     }
 
+    pub(crate) fn key(&'p self, name: &'p str) -> Self {
+        Self { above: Some(self), step: Step::Key(name) }
+    }
+
     pub(crate) fn is_root(&self) -> bool {
         matches!(self.step, Step::Root)
     }
@@ -50,6 +56,7 @@ impl<'p> Place<'p> {
             Step::Property(name) | Step::Entry(name) => path.child(name),
             Step::Index(index) if above.is_root() && !base.is_empty() => path.child(&format!("[{index}]")),
             Step::Index(index) => path.index(index),
+            Step::Key(name) => path.key(name),
         }
     }
 }
@@ -64,6 +71,7 @@ impl fmt::Display for Place<'_> {
             Step::Property(name) if self.above.is_some_and(Place::is_root) => formatter.write_str(name),
             Step::Property(name) | Step::Entry(name) => write!(formatter, ".{name}"),
             Step::Index(index) => write!(formatter, "[{index}]"),
+            Step::Key(name) => write!(formatter, "[{name}]"),
         }
     }
 }

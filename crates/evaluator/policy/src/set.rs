@@ -10,11 +10,11 @@ use crate::release::Release;
 use crate::request::Request;
 use crate::value::{Arena, Value};
 use crate::vap::compiled::CompiledPolicy;
-pub use crate::vap::decision::{Evaluation, Missing};
+pub use crate::vap::decision::{Decisions, Missing};
 use crate::vap::index::Index;
 use crate::vap::matching::is_judged;
 use crate::vap::model::{Binding, Policy, Validation};
-use crate::vap::run::{Hook, Run};
+use crate::vap::run::{Dispatcher, Hook};
 use crate::vap::{admit, read};
 
 /// Collects documents.
@@ -282,16 +282,16 @@ impl PolicySet {
         facts: &'a Facts,
         arena: &'a Arena,
         keep_going: &'a dyn Fn() -> bool,
-    ) -> Evaluation {
-        let mut run = Run::new(request, facts, arena, keep_going);
+    ) -> Decisions {
+        let mut dispatcher = Dispatcher::new(request, facts, arena, keep_going);
         if is_judged(request) {
             for hook in self.candidates(request.resource.group, request.resource.name) {
-                run.hook(hook);
-                if run.has_ended() {
+                dispatcher.hook(hook);
+                if dispatcher.has_ended() {
                     break;
                 }
             }
         }
-        run.finish(self.release)
+        dispatcher.finish(self.release)
     }
 }

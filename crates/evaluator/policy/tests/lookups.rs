@@ -6,9 +6,8 @@ use policy::Decision;
 use policy::facts::{Facts, Limit, Lookup};
 use policy::release::Release;
 use policy::request::{GroupVersion, Request};
-use policy::set::{Builder, Evaluation, PolicySet, Recognized};
+use policy::set::{Builder, Decisions, PolicySet, Recognized};
 use policy::value::{Arena, Value, read_json};
-use policy::vap::decision::Decisions;
 use serde_json::{Value as Json, json};
 
 fn policy(validations: &[&str]) -> Json {
@@ -52,7 +51,7 @@ fn load(policy: &Json) -> PolicySet {
     }
 }
 
-fn evaluate(set: &PolicySet, facts: &Facts, keep_going: bool) -> Evaluation {
+fn evaluate(set: &PolicySet, facts: &Facts, keep_going: bool) -> Decisions {
     let arena = Arena::new();
     let pod = GroupVersion { group: "", version: "v1", name: "Pod" };
     let request = Request {
@@ -72,8 +71,8 @@ fn needs(set: &PolicySet, facts: &Facts) -> Vec<Lookup> {
 }
 
 fn decided(set: &PolicySet, facts: &Facts) -> Decisions {
-    let Evaluation { decisions, missing } = evaluate(set, facts, true);
-    assert_eq!(missing, []);
+    let decisions = evaluate(set, facts, true);
+    assert_eq!(decisions.missing, []);
     decisions
 }
 

@@ -23,8 +23,8 @@ pub(crate) struct Case {
     pub(crate) old: Option<Object>,
     /// The subresource, or empty.
     pub(crate) subresource: String,
-    /// The user, if the case names one.
-    pub(crate) user: Option<User>,
+    /// The name of the user, if the case has one, and its groups besides those that every user of the name has.
+    pub(crate) user: Option<(String, Vec<String>)>,
     /// Labels of the object's namespace, if the case has them.
     pub(crate) namespace_labels: Option<BTreeMap<String, String>>,
     /// All parameters, if the case has them.
@@ -32,12 +32,4 @@ pub(crate) struct Case {
     /// Permissions, if the case has them.
     pub(crate) grants: Option<Grants>,
     pub(crate) expect: Expect,
-}
-
-/// The user of a request.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct User {
-    pub(crate) name: String,
-    /// Groups besides those that every user of the name has.
-    pub(crate) groups: Vec<String>,
 }

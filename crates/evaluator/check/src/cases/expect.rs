@@ -51,8 +51,8 @@ pub(crate) struct Expect {
 }
 
 impl Expect {
-    /// Returns the difference between the expected and the actual verdict, if there is one.
-    pub(crate) fn difference(&self, actual: &CheckedDocument) -> Option<Difference> {
+    /// Returns the actual verdict if it is not the expected one, with the next step if a fact is missing.
+    pub(crate) fn difference(&self, actual: &CheckedDocument) -> Option<(String, String)> {
         let of_policy = |name: &str| self.policy.as_deref().is_none_or(|policy| policy == name);
         let refusals: Vec<&Finding> = actual
             .findings
@@ -117,8 +117,7 @@ impl Expect {
         format!("{}{by}{reason}", finding.message)
     }
 
-    fn differs(&self, actual: Option<Expected>, findings: &[&Finding]) -> Difference {
-        let expected = self.describe();
+    fn differs(&self, actual: Option<Expected>, findings: &[&Finding]) -> (String, String) {
         let wanted = |finding: &&&Finding| match actual {
             None => finding.verdict == Verdict::Unknown,
             Some(Expected::Deny) => finding.verdict == Verdict::Deny,
@@ -132,17 +131,8 @@ impl Expect {
         let actual =
             if texts.is_empty() { verdict.to_owned() } else { format!("{verdict}: {}", texts.join("; ")) };
         let next = findings.iter().find(|finding| finding.verdict == Verdict::Unknown);
-        Difference { expected, actual, next: next.map(|finding| finding.next.clone()).unwrap_or_default() }
+        (actual, next.map(|finding| finding.next.clone()).unwrap_or_default())
     }
-}
-
-/// An expected and an actual verdict.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Difference {
-    pub(crate) expected: String,
-    pub(crate) actual: String,
-    /// The next step, if a fact is missing.
-    pub(crate) next: String,
 }
 
 /// Returns the verdict, or `None` if a fact is missing.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path as FilePath, PathBuf};
 
+use admission::Operation;
 use manifests::LoadProblem;
 use manifests::files::{File, Use};
 use manifests::objects::{self, Object};
@@ -10,14 +11,12 @@ use policy::field::Path;
 use policy::value::{Arena, Value};
 use regex::Regex;
 
-use super::case::{API_VERSION, Case, User};
+use super::case::{API_VERSION, Case};
 use super::expect::{Expect, Expected, Message};
 use super::fields::{Fields, Map};
 use crate::grants::{Grant, Grants};
-use crate::report::Operation;
 
-const OPERATIONS: [(&str, Operation); 3] =
-    [("CREATE", Operation::Create), ("UPDATE", Operation::Update), ("DELETE", Operation::Delete)];
+const OPERATIONS: [Operation; 3] = [Operation::Create, Operation::Update, Operation::Delete];
 
 /// Reads all cases of a document, or returns all its problems.
 pub(crate) fn read(document: &Object) -> Result<Vec<Case>, Vec<LoadProblem>> {
@@ -114,19 +113,20 @@ impl Reader<'_> {
                 return self.fields.report(&map.path, "the case has no object", "write object or oldObject");
             }
         };
-        if let Some(named) = self.fields.word(map, "operation", &OPERATIONS)
+        if let Some(named) =
+            self.fields.word(map, "operation", &OPERATIONS.map(|operation| (operation.as_str(), operation)))
             && named != operation
         {
-            let message = format!("{needs} is the operation {}", operation.name());
+            let message = format!("{needs} is the operation {}", operation.as_str());
             let next = "CREATE needs object, DELETE needs oldObject, UPDATE needs both";
             self.fields.report(&map.path.child("operation"), message, next);
         }
     }
 
-    fn user(&mut self, map: &Map<'_>) -> Option<User> {
+    fn user(&mut self, map: &Map<'_>) -> Option<(String, Vec<String>)> {
         let (value, path) = map.get("user")?;
         if let Value::String(name) = value {
-            return Some(User { name: name.to_owned(), groups: Vec::new() });
+            return Some((name.to_owned(), Vec::new()));
         }
         let map = self.fields.map(value, path.clone(), &["name", "groups"])?;
         let name = self.fields.text(&map, "name").unwrap_or_default().to_owned();
@@ -138,7 +138,7 @@ impl Reader<'_> {
                 "write user: NAME, or user: {name: …, groups: […]}",
             );
         }
-        Some(User { name, groups })
+        Some((name, groups))
     }
 
     fn labels(&mut self, map: &Map<'_>) -> Option<BTreeMap<String, String>> {
@@ -299,13 +299,13 @@ impl Reader<'_> {
         let directory = FilePath::new(&self.fields.object.source.name).parent().unwrap_or(FilePath::new(""));
         let file = directory.join(name);
         if !self.files.contains_key(&file) {
-            let read = objects::read(&[File { path: file.clone(), used: Use::Fact }]);
-            for problem in read.problems {
+            let (objects, problems) = objects::read(&[File { path: file.clone(), used: Use::Fact }]);
+            for problem in problems {
                 let place = problem.position.as_ref().map(|place| format!("{}:{}: ", place.file, place.line));
                 let message = format!("{}{}", place.unwrap_or_default(), problem.message);
                 self.fields.report(path, message, problem.next);
             }
-            self.files.insert(file.clone(), read.all);
+            self.files.insert(file.clone(), objects);
         }
         let all = self.files.get(&file)?;
         let count = all.len();

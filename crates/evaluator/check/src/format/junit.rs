@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use admission::text as clean;
+use admission::{Operation, text as clean};
 use manifests::LoadProblem;
 
 use super::parts::{self, Gate, case_text, finding_text, push_next, with_field};
-use crate::report::{CheckedCase, CheckedDocument, Finding, Operation, Report, Verdict};
+use crate::report::{CheckedCase, CheckedDocument, Finding, Report, Verdict};
 
 /// Name of the run, and of the suite of problems that are in no file.
 const NAME: &str = "durward check";
@@ -118,7 +118,7 @@ fn document_cases(document: &CheckedDocument, gate: Gate) -> Vec<Case> {
     let class = format!("{}.{}", document.api_version.replace('/', "."), document.kind);
     let operation = match document.operation {
         Operation::Create => String::new(),
-        other => format!(" ({})", other.name()),
+        other => format!(" ({})", other.as_str()),
     };
     let subject = format!("{} {}{operation}", document.kind, document.full_name());
     let mut findings: BTreeMap<(&str, &str), Vec<&Finding>> = document

@@ -138,7 +138,7 @@ fn result(document: &CheckedDocument, finding: &Finding, rules: &mut Rules) -> V
         "locations": locations(Some(&finding.position), &object),
         "properties": {
             "verdict": finding.verdict,
-            "operation": document.operation,
+            "operation": document.operation.as_str(),
             "policy": finding.policy,
             "binding": finding.binding,
             "field": finding.field,

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use admission::Operation;
 use config::Place;
 use console::exit::Exit;
 use manifests::LoadProblem;
 
 use super::*;
 use crate::args::FailOn;
-use crate::report::{CheckedCase, CheckedDocument, Finding, Judge, Operation, Report, Rule, Totals, Verdict};
+use crate::report::{CheckedCase, CheckedDocument, Finding, Judge, Report, Rule, Totals, Verdict};
 
 const GATE: Gate = Gate { fail_on: FailOn::Deny, allow_unknown: false };
 

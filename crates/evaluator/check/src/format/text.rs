@@ -1,10 +1,10 @@
 //! The format `text`: a line for each finding, and a summary.
 
-use admission::text as clean;
+use admission::{Operation, text as clean};
 use console::output::{self, Style, foreign};
 
 use super::parts;
-use crate::report::{CheckedCase, CheckedDocument, Finding, Operation, Report, Verdict};
+use crate::report::{CheckedCase, CheckedDocument, Finding, Report, Verdict};
 use manifests::words;
 
 /// Formats a report.
@@ -29,7 +29,7 @@ pub(super) fn text(report: &Report, style: Style) -> String {
 fn line(document: &CheckedDocument, finding: &Finding, style: Style) -> String {
     let place = style.bold(&parts::place(&finding.position));
     let operation = match document.operation {
-        Operation::Create => "",
+        Operation::Create | Operation::Connect => "",
         Operation::Update => " (update)",
         Operation::Delete => " (delete)",
     };

@@ -35,7 +35,8 @@ pub(crate) enum Kind {
     Map(Vec<Entry>),
     Struct {
         name: String,
-        fields: Vec<Field>,
+        /// The values of the fields.
+        fields: Vec<Expr>,
     },
     Comprehension(Box<Comprehension>),
 }
@@ -58,12 +59,6 @@ pub(crate) struct Entry {
     pub(crate) key: Expr,
     pub(crate) value: Expr,
     pub(crate) optional: bool,
-}
-
-/// A field of a struct.
-#[derive(Clone, Debug)]
-pub(crate) struct Field {
-    pub(crate) value: Expr,
 }
 
 /// A loop: the form of `all`, `exists`, `map` and the other macros.
@@ -122,7 +117,7 @@ impl Expr {
                     entry.value.walk_while(visit);
                 }
             }
-            Kind::Struct { fields, .. } => fields.iter().for_each(|field| field.value.walk_while(visit)),
+            Kind::Struct { fields, .. } => fields.iter().for_each(|value| value.walk_while(visit)),
             Kind::Comprehension(comprehension) => {
                 for child in [
                     &comprehension.range,

@@ -101,7 +101,7 @@ impl Checker<'_> {
             Kind::List { elements, optional } => self.list(expr, elements, optional),
             Kind::Map(_) => self.map(expr),
             Kind::Struct { name, fields } => {
-                self.structure(expr, name, fields.iter().map(|field| &field.value).collect());
+                self.structure(expr, name, fields.iter().collect());
             }
             Kind::Comprehension(comprehension) => self.comprehension(expr, comprehension),
         }

@@ -1,6 +1,6 @@
 //! The parser's rules of lists, maps and messages.
 
-use super::ast::{Entry, Expr, Field, Kind};
+use super::ast::{Entry, Expr, Kind};
 use super::parse::{Parse, Parser};
 use super::token::Token;
 
@@ -35,7 +35,7 @@ impl Parser<'_> {
         let field = |parser: &mut Self| {
             parser.accept(Token::Question);
             parser.field_name()?;
-            Ok(Field { value: parser.after_colon()? })
+            parser.after_colon()
         };
         self.sequence((Token::RightBrace, "',' or '}'"), field, |fields| Kind::Struct { name, fields })
     }

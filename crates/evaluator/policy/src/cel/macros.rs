@@ -374,9 +374,7 @@ impl Build<'_> {
                 }
             }
             Kind::Struct { fields, .. } => {
-                for field in fields {
-                    self.renumber(&mut field.value);
-                }
+                fields.iter_mut().for_each(|value| self.renumber(value));
             }
             Kind::Comprehension(comprehension) => {
                 let Comprehension { range, init, condition, step, result, .. } = comprehension.as_mut();

@@ -13,9 +13,9 @@
 
 use std::collections::HashSet;
 
-use super::object::{Change, Judgement, decode, validate, with_stored_status};
+use super::object::{decode, validate, with_stored_status};
 use super::{Crd, Version};
-use crate::field::{FieldError, Path};
+use crate::field::{FieldError, Path, Validated};
 use crate::value::{Arena, Value};
 
 /// Lost fields that are reported of one object.
@@ -96,8 +96,7 @@ impl<'a> Replay<'a> {
         let (_, after) = rewritten(new, target, found, arena)?;
         lost(before, after, &Path::default(), &mut effect.lost);
         let judge = |crd: &Crd, version: &'a Version, object: Value<'a>, old: Option<Value<'a>>| {
-            let change = Change { new: object, old, namespaced: crd.namespaced, server };
-            validate(version, &change, arena, keep_going)
+            validate((crd, version), object, old, server, arena, keep_going)
         };
         let update = judge(new, target, found, Some(found));
         let was = judge(old, version, before, Some(before));
@@ -109,7 +108,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Returns the errors that the old CRD does not give.
-    fn caused(now: Judgement, before: Judgement, undecided: &mut Vec<FieldError>) -> Vec<FieldError> {
+    fn caused(now: Validated, before: Validated, undecided: &mut Vec<FieldError>) -> Vec<FieldError> {
         for error in now.undecided.into_iter().chain(before.undecided) {
             if !undecided.contains(&error) {
                 undecided.push(error);

@@ -9,20 +9,11 @@ use super::correlate::Correlation;
 use super::formats::{self, Format};
 use super::model::{Additional, Checks, Schema, Type};
 use super::validator::{MAX_STEPS, Outcome, Validator, named};
-use crate::field::{FieldError, Path};
+use crate::field::{FieldError, Path, Validated};
 use crate::place::Place;
 use crate::release::Release;
 use crate::value::format::{go_json, quote};
 use crate::value::{Arena, Value, identical};
-
-/// The result of a validation.
-#[derive(Debug, Default)]
-pub(crate) struct Validation {
-    /// The errors that the API server reports.
-    pub(crate) errors: Vec<FieldError>,
-    /// Fields that can't be decided, with the reason. If there are any, the value is not valid, and more errors are possible.
-    pub(crate) undecided: Vec<FieldError>,
-}
 
 /// Validates a value below a path. `old` is the value before an update: errors in unchanged parts of it are ignored.
 pub(crate) fn validate<'a>(
@@ -31,17 +22,17 @@ pub(crate) fn validate<'a>(
     path: &Path,
     old: Option<Value<'a>>,
     release: Release,
-) -> Validation {
+) -> Validated {
     within(MAX_STEPS, value, schema, path, old, release)
 }
 
 /// Validates a default. The API server builds the schema for it in another way: formats that it does not know remain, and
 /// `x-kubernetes-int-or-string` allows every type.
-pub(crate) fn default<'a>(value: Value<'a>, schema: &'a Schema, path: &Path, release: Release) -> Validation {
+pub(crate) fn default<'a>(value: Value<'a>, schema: &'a Schema, path: &Path, release: Release) -> Validated {
     let mut validator =
         Validator { base: path, release, is_default: true, steps: MAX_STEPS, undecided: Vec::new() };
     let outcome = validator.node(value, schema, &Place::root(), None);
-    Validation { errors: outcome.errors, undecided: validator.undecided }
+    Validated { errors: outcome.errors, undecided: validator.undecided, ..Validated::default() }
 }
 
 /// Validates a value with a limit of steps.
@@ -52,12 +43,12 @@ pub(super) fn within<'a>(
     path: &Path,
     old: Option<Value<'a>>,
     release: Release,
-) -> Validation {
+) -> Validated {
     let mut validator =
         Validator { base: path, release, is_default: false, steps: max_steps, undecided: Vec::new() };
     let pair = old.map(|old| Correlation::new(value, old, schema));
     let outcome = validator.node(value, schema, &Place::root(), pair.as_ref());
-    Validation { errors: outcome.errors, undecided: validator.undecided }
+    Validated { errors: outcome.errors, undecided: validator.undecided, ..Validated::default() }
 }
 
 impl Validator<'_> {

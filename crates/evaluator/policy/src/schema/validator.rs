@@ -1,9 +1,7 @@
 //! The state and the result of a validation, which `validate` and `bounds` share.
 
-use std::collections::HashSet;
-
 use super::model::{Schema, Type};
-use crate::field::{FieldError, Path};
+use crate::field::{FieldError, Path, remove_duplicates};
 use crate::place::Place;
 use crate::release::Release;
 use crate::value::Value;
@@ -88,8 +86,7 @@ impl Outcome {
     /// Removes errors that are there twice.
     pub(super) fn unique(&mut self) {
         if self.errors.len() > 1 {
-            let mut seen = HashSet::new();
-            self.errors.retain(|error| seen.insert(error.to_string()));
+            remove_duplicates(&mut self.errors);
         }
     }
 }

@@ -6,7 +6,7 @@ use policy::Decision;
 use policy::expression::Check;
 use policy::facts::{Facts, Lookup};
 use policy::request::{GroupVersion, Request, User};
-use policy::set::{Builder, Evaluation, Missing, PolicySet};
+use policy::set::{Builder, Missing, PolicySet};
 use policy::value::{Arena, Value, read_json};
 use serde_json::{Value as Json, json};
 
@@ -109,8 +109,8 @@ pub(crate) fn evaluate(case: &Json, set: &PolicySet) -> Json {
                 old_object: parse(&input["oldObject"]),
                 ..Request::default()
             };
-            let Evaluation { decisions, missing } = set.evaluate(&request, &facts, &arena, &|| true);
-            if missing.is_empty() {
+            let decisions = set.evaluate(&request, &facts, &arena, &|| true);
+            if decisions.missing.is_empty() {
                 let mut found = BTreeMap::new();
                 if let Some(denial) = decisions.denials.first() {
                     let message = denial.status_message(&request.group_resource(), request.object_name());
@@ -120,14 +120,14 @@ pub(crate) fn evaluate(case: &Json, set: &PolicySet) -> Json {
                     found.insert("code", json!(denial.code()));
                 }
                 let mut warnings: Vec<String> =
-                    decisions.warnings.iter().map(policy::vap::decision::Warning::text).collect();
+                    decisions.warnings.iter().map(policy::vap::decision::Objection::warning).collect();
                 warnings.sort();
                 found.insert("warnings", json!(warnings));
                 let annotations: BTreeMap<_, _> = decisions.audit_annotations.into_iter().collect();
                 found.insert("annotations", json!(annotations));
                 return json!(found);
             }
-            missing
+            decisions.missing
         };
         for Missing { lookup, .. } in &outcome {
             answer(case, lookup, &mut facts);

@@ -161,14 +161,13 @@ impl Asked {
         // The verb is asked for only if the annotation is there.
         loop {
             let asked = facts.clone();
-            let evaluation = set.evaluate(&request, &asked, &arena, &|| true);
-            if let Some(missing) = evaluation.missing.first() {
+            let decisions = set.evaluate(&request, &asked, &arena, &|| true);
+            if let Some(missing) = decisions.missing.first() {
                 let Lookup::Check(check) = &missing.lookup else { panic!("{missing:?}") };
                 let decision = Decision { allowed: self.has_verb, ..Decision::default() };
                 facts.decisions.insert(check.clone(), decision);
                 continue;
             }
-            let decisions = evaluation.decisions;
             let denials = decisions.denials.into_iter().map(|denial| {
                 assert!(!denial.error, "{}: {}", denial.policy, denial.message);
                 denial.message

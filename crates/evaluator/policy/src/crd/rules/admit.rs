@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::hint::{self, Bounded, Hint, RULE_LIMIT};
+use super::hint::{self, Bounded, RULE_LIMIT};
 use super::{Compiler, ROOT_TYPE, StoredRules, child_type, field_path};
 use crate::cel::escape::escape;
 use crate::cel::estimate::{Sizes, Within};
@@ -42,16 +42,8 @@ pub(crate) struct Options<'o> {
     pub(crate) compiles: bool,
 }
 
-/// The errors of a schema.
-#[derive(Default)]
-pub(crate) struct Checked {
-    pub(crate) errors: Vec<FieldError>,
-    /// The path of an error about cost, and what makes the rule cheap enough.
-    pub(in crate::crd) hints: Vec<(Path, Hint)>,
-}
-
 /// Returns the errors of the keywords and rules of a schema, whose path is `path`.
-pub(crate) fn check(schema: &Schema, options: Options<'_>, path: &Path) -> Checked {
+pub(crate) fn check(schema: &Schema, options: Options<'_>, path: &Path) -> Vec<FieldError> {
     let compiles = options.compiles && super::has_rules(schema);
     Admission::new(schema, Options { compiles, ..options }, path).finish()
 }
@@ -135,13 +127,14 @@ struct Admission<'o> {
     printed: Path,
     costs: Vec<(Path, u64)>,
     errors: Vec<FieldError>,
-    hints: Vec<(Path, Hint)>,
+    /// Rules for which a cheap enough size was found.
+    hints: usize,
 }
 
 impl<'o> Admission<'o> {
     fn new(schema: &Schema, options: Options<'o>, printed: &Path) -> Self {
         let compiler = Compiler::new(options.release, options.stored);
-        let (costs, errors, hints) = (Vec::new(), Vec::new(), Vec::new());
+        let (costs, errors, hints) = (Vec::new(), Vec::new(), 0);
         let mut admission = Admission { options, compiler, printed: printed.clone(), costs, errors, hints };
         let (mut of, mut all_sizes) = (None, None);
         if options.compiles {
@@ -307,15 +300,17 @@ impl<'o> Admission<'o> {
                 .into_iter()
                 .map(|(name, field, cost, search)| {
                     let is_dear = cost > RULE_LIMIT && !self.options.is_unchanged;
-                    let hint = if is_dear && self.hints.len() < MAX_HINTS { search.hint() } else { None };
+                    let has_hint = is_dear && self.hints < MAX_HINTS;
+                    let hint = if has_hint { search.hint(&self.printed) } else { None };
                     (name, at.child(field), cost, is_dear, hint)
                 })
                 .collect();
             for (name, path, cost, is_dear, hint) in estimated {
                 if is_dear {
-                    self.errors.push(FieldError::forbidden(&path, &too_expensive(name, cost, RULE_LIMIT)));
+                    self.hints += usize::from(hint.is_some());
+                    let error = FieldError::forbidden(&path, &too_expensive(name, cost, RULE_LIMIT));
+                    self.errors.push(FieldError { hint: hint.unwrap_or_default(), ..error });
                 }
-                self.hints.extend(hint.map(|hint| (path.clone(), hint)));
                 self.costs.push((path, cost));
             }
         }
@@ -344,7 +339,7 @@ impl<'o> Admission<'o> {
         }
     }
 
-    fn finish(mut self) -> Checked {
+    fn finish(mut self) -> Vec<FieldError> {
         let total = self.costs.iter().fold(0, |sum: u64, (_, cost)| sum.saturating_add(*cost));
         if total > SCHEMA_LIMIT {
             self.costs.retain(|(_, cost)| *cost >= SCHEMA_LIMIT / 100);
@@ -357,17 +352,11 @@ impl<'o> Admission<'o> {
             let detail = too_expensive(name, total, SCHEMA_LIMIT);
             self.errors.push(FieldError::forbidden(&Path::default(), &detail));
         }
-        let Self { printed, mut errors, mut hints, .. } = self;
+        let Self { printed, mut errors, .. } = self;
         for error in &mut errors {
             error.path = printed.join(&error.path);
         }
-        for (path, hint) in &mut hints {
-            *path = printed.join(path);
-            for (_, path) in &mut hint.sizes {
-                *path = printed.join(path);
-            }
-        }
-        Checked { errors, hints }
+        errors
     }
 }
 

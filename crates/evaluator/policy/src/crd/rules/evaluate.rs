@@ -10,7 +10,8 @@ use crate::cel::eval::{Activation, Nothing, Shared};
 use crate::cel::outcome::{Cancel, Context, Fault, Outcome};
 use crate::cel::program::Program;
 use crate::expression::EXPRESSION_LIMIT;
-use crate::field::{ErrorKind, FieldError, Path};
+use crate::field::{ErrorKind, FieldError, Path, Validated};
+use crate::place::Place;
 use crate::release::Release;
 use crate::schema::Schema;
 use crate::schema::correlate::Correlation;
@@ -33,17 +34,6 @@ const MAX_COMPARED: usize = 1 << 24;
 const OUT_OF_BUDGET: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
 
-/// The result of the rules of an object.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Judged {
-    /// The errors that the API server reports.
-    pub(crate) errors: Vec<FieldError>,
-    /// Errors that are only warnings, since the value did not change.
-    pub(crate) warnings: Vec<FieldError>,
-    /// Rules that can't be evaluated, with the reason. If there are any, the object does not pass.
-    pub(crate) undecided: Vec<FieldError>,
-}
-
 /// The objects that rules see.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::crd) struct Objects<'a> {
@@ -64,7 +54,7 @@ impl Compiled {
         objects: Objects<'a>,
         arena: &'a Arena,
         keep_going: &'a dyn Fn() -> bool,
-    ) -> Judged {
+    ) -> Validated {
         let pair = objects.old.map(|old| Correlation::new(objects.new, old, schema));
         self.judge(BUDGET, objects, [pair.as_ref(), pair.as_ref()], arena, keep_going).0
     }
@@ -77,7 +67,7 @@ impl Compiled {
         (new, old): (Value<'a>, Option<Value<'a>>),
         arena: &'a Arena,
         keep_going: &'a dyn Fn() -> bool,
-    ) -> (Judged, Option<u64>) {
+    ) -> (Validated, Option<u64>) {
         let pair = old.map(|old| Correlation::new(new, old, schema));
         self.judge(budget, Objects { new, old, other: None }, [pair.as_ref(), None], arena, keep_going)
     }
@@ -89,19 +79,19 @@ impl Compiled {
         [pair, unchanged]: [Option<&Correlation<'a>>; 2],
         arena: &'a Arena,
         keep_going: &'a dyn Fn() -> bool,
-    ) -> (Judged, Option<u64>) {
-        let Some(node) = &self.root else { return (Judged::default(), Some(budget)) };
+    ) -> (Validated, Option<u64>) {
+        let Some(node) = &self.root else { return (Validated::default(), Some(budget)) };
         let context = Context { arena, answers: &Nothing, keep_going };
         let ratchets = unchanged.is_some();
         let other = objects.other.map(|other| arena.store(other));
         let release = self.release;
         let mut run =
-            Run { context, release, budget, ratchets, other, compared: 0, judged: Judged::default() };
-        let at = At { place: &Place::Root, pair, unchanged };
+            Run { context, release, budget, ratchets, other, compared: 0, found: Validated::default() };
+        let at = At { place: &Place::root(), pair, unchanged };
         // The end of the budget is an error of its own.
         let end = run.value(node, &self.shape, arena.store(objects.new), at);
         let left = end.is_ok().then_some(run.budget);
-        (run.judged, left)
+        (run.found, left)
     }
 }
 
@@ -115,31 +105,11 @@ struct Run<'a> {
     /// The whole object with other metadata.
     other: Option<&'a Value<'a>>,
     compared: usize,
-    judged: Judged,
+    found: Validated,
 }
 
 /// No more rules are evaluated.
 struct Stop;
-
-/// A path that grows without allocation.
-#[derive(Clone, Copy)]
-enum Place<'p> {
-    Root,
-    Field(&'p Place<'p>, &'p str),
-    Key(&'p Place<'p>, &'p str),
-    Index(&'p Place<'p>, usize),
-}
-
-impl Place<'_> {
-    fn path(&self) -> Path {
-        match self {
-            Place::Root => Path::default(),
-            Place::Field(above, name) => above.path().child(name),
-            Place::Key(above, name) => above.path().key(name),
-            Place::Index(above, index) => above.path().index(*index),
-        }
-    }
-}
 
 /// A value that is visited, and the one before the update.
 #[derive(Clone, Copy)]
@@ -187,7 +157,7 @@ impl<'a> Run<'a> {
                 let (Some(node), Some(shape)) = (&node.items, shape.items()) else { return Ok(()) };
                 for (index, element) in elements.iter().enumerate() {
                     let pair = at.pair.and_then(|pair| pair.element(index));
-                    let place = Place::Index(at.place, index);
+                    let place = at.place.index(index);
                     let unchanged = pair.as_ref().or(at.unchanged);
                     self.value(node, shape, element, At { place: &place, pair: pair.as_ref(), unchanged })?;
                 }
@@ -195,13 +165,13 @@ impl<'a> Run<'a> {
             Value::Object(entries) => {
                 if let Some(node) = &node.values {
                     for (name, value) in *entries {
-                        self.field(node, shape, (name, value), at, Place::Key(at.place, name))?;
+                        self.field(node, shape, (name, value), at, at.place.key(name))?;
                     }
                 }
                 for (name, node) in &node.properties {
                     let Ok(found) = entries.binary_search_by(|(key, _)| (*key).cmp(name)) else { continue };
                     let Some((_, value)) = entries.get(found) else { continue };
-                    self.field(node, shape, (name, value), at, Place::Field(at.place, name))?;
+                    self.field(node, shape, (name, value), at, at.place.property(name))?;
                 }
             }
             _ => {}
@@ -220,7 +190,7 @@ impl<'a> Run<'a> {
         let Some(shape) = node.shape.as_ref().or_else(|| shape.property(name)) else { return Ok(()) };
         let pair = at.pair.and_then(|pair| pair.field(name));
         // The API server converts both objects to one version, so it can't see whether these fields changed.
-        let is_converted = matches!((at.place, name), (Place::Root, "apiVersion" | "kind"));
+        let is_converted = at.place.is_root() && matches!(name, "apiVersion" | "kind");
         let unchanged = pair.as_ref().or(at.unchanged).filter(|_| !is_converted);
         self.value(node, shape, value, At { place: &place, pair: pair.as_ref(), unchanged })
     }
@@ -249,10 +219,7 @@ impl<'a> Run<'a> {
                 continue;
             }
             let selves = if rule.old_is_optional && node.uses_old { &optional } else { &plain };
-            if old.is_some()
-                && matches!(at.place, Place::Root)
-                && self.depends_on_metadata(rule, selves, shape)
-            {
+            if old.is_some() && at.place.is_root() && self.depends_on_metadata(rule, selves, shape) {
                 self.doubt(
                     rule,
                     at,
@@ -323,7 +290,7 @@ impl<'a> Run<'a> {
         } else {
             format!("{text} evaluating rule: {label}")
         };
-        self.report(FieldError::invalid(&at.place.path(), &node.type_name, &detail));
+        self.report(FieldError::invalid(&at.place.path(&Path::default()), &node.type_name, &detail));
         Ok(())
     }
 
@@ -340,7 +307,7 @@ impl<'a> Run<'a> {
         value: &Value<'a>,
         at: At<'_, 'a>,
     ) -> Result<(), Stop> {
-        let place = at.place.path();
+        let place = at.place.path(&Path::default());
         let path = match &rule.field {
             None => place.clone(),
             // The API server adds the whole path as one field.
@@ -358,8 +325,8 @@ impl<'a> Run<'a> {
             }
         };
         if !rule.program.reads.old_self && self.is_unchanged(at) {
-            if self.judged.warnings.len() < MAX_ERRORS {
-                self.judged.warnings.push(named(error));
+            if self.found.unchanged.len() < MAX_ERRORS {
+                self.found.unchanged.push(named(error));
             }
         } else {
             self.report(error);
@@ -426,13 +393,13 @@ impl<'a> Run<'a> {
     }
 
     fn report(&mut self, error: FieldError) {
-        if self.judged.errors.len() < MAX_ERRORS {
-            self.judged.errors.push(named(error));
+        if self.found.errors.len() < MAX_ERRORS {
+            self.found.errors.push(named(error));
         }
     }
 
     fn stop(&mut self, node: &Node, at: At<'_, 'a>, detail: &str) -> Result<(), Stop> {
-        self.report(FieldError::invalid(&at.place.path(), &node.type_name, detail));
+        self.report(FieldError::invalid(&at.place.path(&Path::default()), &node.type_name, detail));
         Err(Stop)
     }
 
@@ -443,7 +410,7 @@ impl<'a> Run<'a> {
 
     fn doubt(&mut self, rule: &CompiledRule, at: At<'_, 'a>, why: &str) {
         let detail = format!("{why}: {}", rule.label);
-        self.judged.undecided.push(FieldError::internal(&at.place.path(), &detail));
+        self.found.undecided.push(FieldError::internal(&at.place.path(&Path::default()), &detail));
     }
 }
 

@@ -5,6 +5,7 @@
 
 use crate::cel::environment::Environment;
 use crate::cel::program::Program;
+use crate::crd::admit::document_path;
 use crate::field::{Path, Step};
 use crate::release::Release;
 use crate::schema::sizes::{MAX_REQUEST, sizes};
@@ -82,17 +83,10 @@ pub(super) struct Search<'s> {
     pub(super) release: Release,
 }
 
-/// Bounds with which a rule is cheap enough.
-#[derive(Clone, Debug)]
-pub(in crate::crd) struct Hint {
-    /// The keywords and the paths of their schemas.
-    pub(in crate::crd) sizes: Vec<(&'static str, Path)>,
-    pub(in crate::crd) bound: u64,
-}
-
 impl Search<'_> {
-    /// Returns the largest bounds with which the rule is cheap enough.
-    pub(super) fn hint(&self) -> Option<Hint> {
+    /// Returns a sentence about the largest bounds with which the rule is cheap enough. `printed` is the path of the schema as the API
+    /// server prints it.
+    pub(super) fn hint(&self, printed: &Path) -> Option<String> {
         let (mut sizes, mut left) = (Vec::new(), MAX_SCHEMAS);
         unbounded(self.schema, self.path, &mut left, &mut sizes);
         if left == 0 {
@@ -117,8 +111,11 @@ impl Search<'_> {
             }
         }
         let bound = self.largest(&sizes)?;
-        let sizes = sizes.into_iter().map(|size| (size.keyword, size.path)).collect();
-        Some(Hint { sizes, bound })
+        let text = |size: &Bounded| {
+            format!("{}: {bound} in {}", size.keyword, document_path(&printed.join(&size.path)))
+        };
+        let sizes: Vec<String> = sizes.iter().map(text).collect();
+        Some(format!("the API server accepts the rule with {}", sizes.join(", and ")))
     }
 
     /// The largest bound of all these sizes with which the rule is cheap enough.

@@ -24,7 +24,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub(super) use admit::{Options, check};
 pub(super) use evaluate::{BUDGET, Objects};
-pub(super) use hint::Hint;
 
 use crate::cel::environment::{Environment, Fields};
 use crate::cel::escape::escape;

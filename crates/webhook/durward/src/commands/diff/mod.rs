@@ -12,11 +12,11 @@ use config::Problem;
 use console::exit::{Exit, Outcome};
 use console::output::{self, Format};
 use manifests::objects::{self, Object};
-use policy::crd::admit::{Admission, Refusal, admit};
+use policy::crd::admit::{admit, document_path};
 use policy::crd::compare::{Change, Class, Definition, compare};
 use policy::crd::convert::{OLD_VERSION, convert};
 use policy::crd::replay::{Effect, Replay};
-use policy::field::{FieldError, Path};
+use policy::field::{FieldError, Path, Validated};
 use policy::normalize::{normalize, with_empty};
 use policy::value::{Arena, MAX_BYTES, Value};
 
@@ -253,7 +253,7 @@ impl Run<'_> {
         arena: &'a Arena,
     ) -> Option<Vec<Change>> {
         let server = self.server;
-        let answer = |of: Value<'a>| -> Result<Admission, Vec<FieldError>> {
+        let answer = |of: Value<'a>| -> Result<Validated, Vec<FieldError>> {
             let kind = (GROUP, "v1", KIND);
             let (decoded, full) = (normalize(kind, of, arena)?, with_empty(kind, of, arena)?);
             let end = Instant::now() + MAX_TIME;
@@ -271,16 +271,15 @@ impl Run<'_> {
                 return None;
             }
         };
-        let known_errors: Vec<String> =
-            known.refused.iter().map(|refusal| refusal.error.to_string()).collect();
+        let known_errors: Vec<String> = known.errors.iter().map(ToString::to_string).collect();
         let mut is_accepted = true;
-        for Refusal { error, place, hint } in &found.refused {
+        for error in &found.errors {
             if known_errors.contains(&error.to_string()) {
                 continue;
             }
-            let problem =
-                manifest.problem(place, format!("the API server refuses the CRD: {error}")).into_problem();
-            let next = if hint.is_empty() { "fix the CRD, then compare it" } else { hint };
+            let text = format!("the API server refuses the CRD: {error}");
+            let problem = manifest.problem(&document_path(&error.path), text).into_problem();
+            let next = if error.hint.is_empty() { "fix the CRD, then compare it" } else { &error.hint };
             self.problems.push(problem.next(next));
             is_accepted = false;
         }

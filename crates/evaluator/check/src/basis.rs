@@ -1,4 +1,4 @@
-//! The context of a verdict, and texts about verdicts that policies and custom resources share.
+//! The basis of a verdict, and texts about verdicts that policies and custom resources share.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const MAX_FINDINGS: usize = 1_000;
 
 /// Everything that verdicts depend on besides the object.
 #[derive(Clone, Copy)]
-pub(crate) struct Context<'c> {
+pub(crate) struct Basis<'c> {
     pub(crate) set: &'c PolicySet,
     pub(crate) kinds: &'c Kinds,
     pub(crate) store: &'c Store,
