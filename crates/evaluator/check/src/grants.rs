@@ -5,7 +5,7 @@ use std::path::Path;
 
 use config::{Problem, Section};
 use console::input;
-use policy::Decision;
+use policy::Authorization;
 use policy::expression::{Check, Target};
 
 const API_VERSION: &str = "durward.dev/v1alpha1";
@@ -70,10 +70,10 @@ impl Grants {
     }
 
     /// Answers an authorization check.
-    pub(crate) fn decide(&self, check: &Check) -> Decision {
+    pub(crate) fn decide(&self, check: &Check) -> Authorization {
         let allowed = self.grants.iter().any(|grant| grant.allows(check, self.user.as_ref()));
         let reason = if allowed { "granted by --grants" } else { "" };
-        Decision { allowed, reason: reason.to_owned(), error: None }
+        Authorization { allowed, reason: reason.to_owned(), error: None }
     }
 }
 

@@ -4,9 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::cel::environment::{Environment, OLD_OBJECT, Optional};
-use crate::cel::eval::{Activation, Shared};
+use crate::cel::eval::{Activation, EvalInput};
 use crate::cel::library::Library;
-use crate::cel::outcome::{Answers, Cancel, Context, Decision, Fault, Limit, Outcome, Query, Unknown};
+use crate::cel::outcome::{
+    Authorization, Authorizations, Cancel, EvalContext, EvalResult, Limit, NoValue, Query, Unknown,
+};
 use crate::cel::program::{CompileError, Program};
 use crate::release::Release;
 use crate::value::{Arena, Authorizer, GroupCheck, Opaque, ResourceCheck, Value};
@@ -137,25 +139,25 @@ impl Expression {
     pub fn evaluate<'a>(
         &'a self,
         variables: &Variables<'a>,
-        decide: &'a dyn Fn(&Check) -> Option<Decision>,
+        decide: &'a dyn Fn(&Check) -> Option<Authorization>,
         arena: &'a Arena,
     ) -> (Result<Value<'a>, Failure>, u64) {
         let answers: &'a Decide<'a> = arena.store(Decide(decide));
-        let context = Context { arena, answers, keep_going: &|| true };
+        let context = EvalContext { arena, answers, keep_going: &|| true };
         let roots = Roots { variables: *variables, arena };
-        let shared = Shared { context, activation: &roots };
+        let shared = EvalInput { context, activation: &roots };
         let (outcome, cost) = self.program.evaluate(EXPRESSION_LIMIT, shared);
         (outcome.map_err(failure), cost)
     }
 }
 
-pub(crate) fn failure(fault: Fault<'_>) -> Failure {
+pub(crate) fn failure(fault: NoValue<'_>) -> Failure {
     match fault {
-        Fault::Error(message) => Failure::Error(message.to_owned()),
-        Fault::Cancelled(Cancel::Cost) => Failure::TooExpensive,
-        Fault::Cancelled(Cancel::Limit(limit)) => Failure::Limit(limit),
-        Fault::Cancelled(internal @ Cancel::Internal) => Failure::Error(internal.message().to_owned()),
-        Fault::Unknown(unknown) => Failure::Unknown(needs(unknown)),
+        NoValue::Error(message) => Failure::Error(message.to_owned()),
+        NoValue::Cancelled(Cancel::Cost) => Failure::TooExpensive,
+        NoValue::Cancelled(Cancel::Limit(limit)) => Failure::Limit(limit),
+        NoValue::Cancelled(internal @ Cancel::Internal) => Failure::Error(internal.message().to_owned()),
+        NoValue::Unknown(unknown) => Failure::Unknown(needs(unknown)),
     }
 }
 
@@ -206,10 +208,10 @@ pub(crate) fn check_of(query: &Query<'_>) -> Option<Check> {
 }
 
 #[derive(Clone, Copy)]
-struct Decide<'d>(&'d dyn Fn(&Check) -> Option<Decision>);
+struct Decide<'d>(&'d dyn Fn(&Check) -> Option<Authorization>);
 
-impl Answers for Decide<'_> {
-    fn decision(&self, query: &Query<'_>) -> Option<Decision> {
+impl Authorizations for Decide<'_> {
+    fn decision(&self, query: &Query<'_>) -> Option<Authorization> {
         check_of(query).and_then(|check| (self.0)(&check))
     }
 }
@@ -221,8 +223,8 @@ pub(crate) struct Roots<'a> {
 }
 
 impl<'a> Roots<'a> {
-    fn unknown(&self, name: &'static str) -> Outcome<'a> {
-        Err(Fault::Unknown(self.arena.store(Unknown { query: Query::Variable(name), next: None })))
+    fn unknown(&self, name: &'static str) -> EvalResult<'a> {
+        Err(NoValue::Unknown(self.arena.store(Unknown { query: Query::Variable(name), next: None })))
     }
 
     /// The check of the resource that the request is about.
@@ -245,7 +247,7 @@ impl<'a> Roots<'a> {
 }
 
 impl<'a> Activation<'a> for Roots<'a> {
-    fn root(&self, name: &str) -> Option<Outcome<'a>> {
+    fn root(&self, name: &str) -> Option<EvalResult<'a>> {
         Some(match name {
             "object" => Ok(self.variables.object),
             OLD_OBJECT if self.variables.old_object_is_unknown => self.unknown(OLD_OBJECT),
@@ -262,7 +264,7 @@ impl<'a> Activation<'a> for Roots<'a> {
         })
     }
 
-    fn variable(&self, _: &str) -> Option<Outcome<'a>> {
+    fn variable(&self, _: &str) -> Option<EvalResult<'a>> {
         None
     }
 }

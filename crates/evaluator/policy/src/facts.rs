@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 pub use crate::cel::outcome::Limit;
-use crate::cel::outcome::{Answers, Decision, Query};
+use crate::cel::outcome::{Authorization, Authorizations, Query};
 use crate::expression::{Check, check_of};
 
 /// Answers to lookups.
@@ -20,7 +20,7 @@ pub struct Facts {
     /// Whether parameters that are not listed do not exist.
     pub params_are_complete: bool,
     /// Answers to authorization checks.
-    pub decisions: HashMap<Check, Decision>,
+    pub decisions: HashMap<Check, Authorization>,
 }
 
 /// The kind of parameters.
@@ -77,8 +77,8 @@ pub enum Lookup {
     },
 }
 
-impl Answers for Facts {
-    fn decision(&self, query: &Query<'_>) -> Option<Decision> {
+impl Authorizations for Facts {
+    fn decision(&self, query: &Query<'_>) -> Option<Authorization> {
         self.decisions.get(&check_of(query)?).cloned()
     }
 }

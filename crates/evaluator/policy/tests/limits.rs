@@ -2,7 +2,7 @@
 
 #![allow(clippy::expect_used, reason = "a test fails by it")]
 
-use policy::Decision;
+use policy::Authorization;
 use policy::expression::{Check, Expression, Failure, Variables};
 use policy::release::Release;
 use policy::value::{Arena, Value, read_json, write_json};
@@ -18,7 +18,7 @@ fn answer(source: &str) -> String {
     };
     let arena = Arena::new();
     let variables = Variables { object: Value::Null, ..Variables::default() };
-    let nothing = |_: &Check| -> Option<Decision> { None };
+    let nothing = |_: &Check| -> Option<Authorization> { None };
     match expression.evaluate(&variables, &nothing, &arena).0 {
         Ok(Value::Int(value)) => value.to_string(),
         Ok(Value::Bool(value)) => value.to_string(),

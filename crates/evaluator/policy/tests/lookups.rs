@@ -2,7 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test fails by them")]
 
-use policy::Decision;
+use policy::Authorization;
 use policy::facts::{Facts, Limit, Lookup};
 use policy::release::Release;
 use policy::request::{GroupVersion, Request};
@@ -101,7 +101,7 @@ fn asks_for_all_checks_at_once_and_uses_the_answers() {
     assert_eq!(lookups.len(), 2);
     for (index, lookup) in lookups.into_iter().enumerate() {
         let Lookup::Check(check) = lookup else { panic!("not a check: {lookup:?}") };
-        facts.decisions.insert(check, Decision { allowed: index == 0, ..Decision::default() });
+        facts.decisions.insert(check, Authorization { allowed: index == 0, ..Authorization::default() });
     }
     let failed: Vec<_> = decided(&set, &facts).denials.iter().map(|denial| denial.validation).collect();
     assert_eq!(failed, [Some(1)]);

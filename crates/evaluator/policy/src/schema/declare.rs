@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use super::model::{Schema, Type};
-use crate::cel::environment::Fields;
+use crate::cel::environment::StructFields;
 use crate::cel::escape::escape;
 use crate::cel::types;
 use crate::release::Release;
@@ -96,24 +96,24 @@ fn resource(schema: &Schema, release: Release) -> Vec<(Box<str>, Shape)> {
 pub(crate) fn declare(
     shape: &Shape,
     name: &str,
-    structs: &mut HashMap<String, Fields>,
-) -> Option<types::Type> {
+    structs: &mut HashMap<String, StructFields>,
+) -> Option<types::CelType> {
     Some(match &shape.kind {
-        Kind::Bool => types::Type::Bool,
-        Kind::Int => types::Type::Int,
-        Kind::Double => types::Type::Double,
-        Kind::Text => types::Type::String,
-        Kind::Bytes => types::Type::Bytes,
-        Kind::Date | Kind::DateTime => types::Type::Timestamp,
-        Kind::Duration => types::Type::Duration,
-        Kind::IntOrString => types::Type::Dyn,
+        Kind::Bool => types::CelType::Bool,
+        Kind::Int => types::CelType::Int,
+        Kind::Double => types::CelType::Double,
+        Kind::Text => types::CelType::String,
+        Kind::Bytes => types::CelType::Bytes,
+        Kind::Date | Kind::DateTime => types::CelType::Timestamp,
+        Kind::Duration => types::CelType::Duration,
+        Kind::IntOrString => types::CelType::Dyn,
         Kind::Hidden | Kind::Converted => return None,
-        Kind::List { items, .. } => types::Type::list(declare(items, &format!("{name}.@idx"), structs)?),
+        Kind::List { items, .. } => types::CelType::list(declare(items, &format!("{name}.@idx"), structs)?),
         Kind::Map(values) => {
-            types::Type::map(types::Type::String, declare(values, &format!("{name}.@elem"), structs)?)
+            types::CelType::map(types::CelType::String, declare(values, &format!("{name}.@elem"), structs)?)
         }
         Kind::Object(properties) => {
-            let mut fields = Fields::new();
+            let mut fields = StructFields::new();
             for (property, shape) in properties {
                 let Some(field) = escape(property) else { continue };
                 if let Some(of) = declare(shape, &format!("{name}.{field}"), structs) {
@@ -121,7 +121,7 @@ pub(crate) fn declare(
                 }
             }
             structs.insert(name.to_owned(), fields);
-            types::Type::structure(name)
+            types::CelType::structure(name)
         }
     })
 }
@@ -151,7 +151,7 @@ mod tests {
         let mut structs = HashMap::new();
         let root =
             declare(&shape(&schema, true, Release::for_stored(35)), "selfType0", &mut structs).unwrap();
-        assert_eq!(root, types::Type::structure("selfType0"));
+        assert_eq!(root, types::CelType::structure("selfType0"));
         let fields: Vec<String> =
             structs.remove("selfType0").unwrap().iter().map(|(name, of)| format!("{name}: {of}")).collect();
         assert_eq!(
@@ -168,7 +168,7 @@ mod tests {
                 "port: dyn",
             ]
         );
-        assert_eq!(structs.get("selfType0.object"), Some(&Fields::new()));
-        assert_eq!(structs["selfType0.items.@idx"]["data"], types::Type::Bytes);
+        assert_eq!(structs.get("selfType0.object"), Some(&StructFields::new()));
+        assert_eq!(structs["selfType0.items.@idx"]["data"], types::CelType::Bytes);
     }
 }

@@ -7,17 +7,17 @@ use super::model::{Policy, Validation};
 use crate::cel::environment::{Environment, Optional, VARIABLES_TYPE};
 use crate::cel::program::{Accepted, CompileError, Program};
 use crate::cel::reads::Reads;
-use crate::cel::types::Type;
+use crate::cel::types::CelType;
 use crate::expression::library;
 use crate::field::Path;
 use crate::release::Release;
 
 /// Type of validations and match conditions.
-pub(crate) const BOOL: Accepted = &[Type::Bool];
+pub(crate) const BOOL: Accepted = &[CelType::Bool];
 /// Type of message expressions.
-pub(crate) const STRING: Accepted = &[Type::String];
+pub(crate) const STRING: Accepted = &[CelType::String];
 /// Types of values of audit annotations.
-pub(crate) const STRING_OR_NULL: Accepted = &[Type::String, Type::Null];
+pub(crate) const STRING_OR_NULL: Accepted = &[CelType::String, CelType::Null];
 
 /// Compiles the expressions of one policy. Variables are known from their declaration on.
 pub(crate) struct Compiler {
@@ -46,7 +46,7 @@ impl Compiler {
     /// Compiles a variable and declares it for the expressions after it.
     pub(crate) fn variable(&mut self, name: &str, source: &str) -> Result<Program, CompileError> {
         let program = self.compile(source, &[]);
-        let of = program.as_ref().map_or(Type::Dyn, |program| program.output.of_variable());
+        let of = program.as_ref().map_or(CelType::Dyn, |program| program.output.of_variable());
         for environment in [&mut self.with_authorizer, &mut self.without_authorizer] {
             if let Some(fields) = Arc::make_mut(&mut environment.structs).get_mut(VARIABLES_TYPE) {
                 fields.insert(name.to_owned(), of.clone());

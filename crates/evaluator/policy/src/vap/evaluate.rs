@@ -6,8 +6,8 @@ use std::cell::{Cell, RefCell};
 use super::compiled::{CompiledExpression, CompiledPolicy};
 use super::decision::{Decisions, Evaluated, INVALID, Missing, Objection};
 use super::model::{Binding, Validation};
-use crate::cel::eval::{Activation, Shared};
-use crate::cel::outcome::{Cancel, Context, Fault, Limit, Outcome, Unknown};
+use crate::cel::eval::{Activation, EvalInput};
+use crate::cel::outcome::{Cancel, EvalContext, EvalResult, Limit, NoValue, Unknown};
 use crate::expression::{EXPRESSION_LIMIT, Need, Roots, needs};
 use crate::facts::Lookup;
 use crate::value::Value;
@@ -26,7 +26,7 @@ const OUT_OF_BUDGET: &str =
 /// Inputs of an evaluation.
 #[derive(Clone, Copy)]
 pub(crate) struct Input<'a> {
-    pub(crate) context: Context<'a>,
+    pub(crate) context: EvalContext<'a>,
     /// The variables of validations.
     pub(crate) variables: crate::expression::Variables<'a>,
     /// Set if the API server finds no Namespace.
@@ -121,8 +121,8 @@ impl<'a> PolicyValidator<'a, '_> {
         let mut errors: Vec<&str> = Vec::new();
         for outcome in outcomes {
             match outcome {
-                Err(Fault::Error(message)) if !errors.contains(&message) => errors.push(message),
-                Err(Fault::Unknown(unknown)) => {
+                Err(NoValue::Error(message)) if !errors.contains(&message) => errors.push(message),
+                Err(NoValue::Unknown(unknown)) => {
                     self.pending.extend(needs(unknown).into_iter().filter_map(self.lookup));
                 }
                 _ => {}
@@ -151,7 +151,7 @@ impl<'a> PolicyValidator<'a, '_> {
         // Messages are evaluated for all validations: their cost can change the verdict.
         let mut messages = Group::new(self.policy, self.input, group.budget);
         messages.authorizer = false;
-        let mut texts: Vec<Option<Outcome<'a>>> = Vec::with_capacity(self.policy.validations.len());
+        let mut texts: Vec<Option<EvalResult<'a>>> = Vec::with_capacity(self.policy.validations.len());
         let mut failed = false;
         for validation in &self.policy.validations {
             let Some(message) = &validation.message else {
@@ -176,19 +176,21 @@ impl<'a> PolicyValidator<'a, '_> {
                     self.error(index, Some(index), format!("failed messageExpression: {OUT_OF_BUDGET}"));
                 }
                 Ok(_) => self.denial(index, &validation.validation, text),
-                Err(Fault::Unknown(unknown)) => self.need(unknown),
-                Err(Fault::Error(message)) => self.error(index, Some(index), message.to_owned()),
-                Err(Fault::Cancelled(cancel)) => self.error(index, Some(index), cancel.message().to_owned()),
+                Err(NoValue::Unknown(unknown)) => self.need(unknown),
+                Err(NoValue::Error(message)) => self.error(index, Some(index), message.to_owned()),
+                Err(NoValue::Cancelled(cancel)) => {
+                    self.error(index, Some(index), cancel.message().to_owned())
+                }
             }
         }
         Ok(())
     }
 
     /// Adds the objection of a false validation, with the text of its message expression.
-    fn denial(&mut self, index: usize, validation: &Validation, text: Option<Outcome<'a>>) {
+    fn denial(&mut self, index: usize, validation: &Validation, text: Option<EvalResult<'a>>) {
         let message = match text {
             Some(Ok(Value::String(text))) => usable_message(text),
-            Some(Err(Fault::Unknown(unknown))) => {
+            Some(Err(NoValue::Unknown(unknown))) => {
                 self.need(unknown);
                 None
             }
@@ -221,10 +223,10 @@ impl<'a> PolicyValidator<'a, '_> {
                         "valueExpression '{source}' resulted in unsupported return type: {of}. Return type must be either string or null."
                     ));
                 }
-                Ok(Err(Fault::Unknown(unknown))) => self.need(unknown),
+                Ok(Err(NoValue::Unknown(unknown))) => self.need(unknown),
                 Ok(Err(_)) if self.ignores => {}
-                Ok(Err(Fault::Error(message))) => errors.push(message.to_owned()),
-                Ok(Err(Fault::Cancelled(cancel))) => errors.push(cancel.message().to_owned()),
+                Ok(Err(NoValue::Error(message))) => errors.push(message.to_owned()),
+                Ok(Err(NoValue::Cancelled(cancel))) => errors.push(cancel.message().to_owned()),
                 Err(Stop::Budget) => {
                     self.replace(OUT_OF_BUDGET.to_owned());
                     return Ok(());
@@ -313,7 +315,7 @@ struct Group<'a> {
     policy: &'a CompiledPolicy,
     input: Input<'a>,
     budget: u64,
-    values: RefCell<Vec<Option<Outcome<'a>>>>,
+    values: RefCell<Vec<Option<EvalResult<'a>>>>,
     cost: Cell<u64>,
     /// Whether the variables of the authorizer have values. Those of messages and audit annotations have none.
     authorizer: bool,
@@ -325,21 +327,21 @@ impl<'a> Group<'a> {
         Self { policy, input, budget, values, cost: Cell::new(0), authorizer: true }
     }
 
-    fn run(&self, program: &'a crate::cel::program::Program) -> (Outcome<'a>, u64) {
+    fn run(&self, program: &'a crate::cel::program::Program) -> (EvalResult<'a>, u64) {
         let activation = GroupVariables { group: self };
-        let shared = Shared { context: self.input.context, activation: &activation };
+        let shared = EvalInput { context: self.input.context, activation: &activation };
         program.evaluate(EXPRESSION_LIMIT, shared)
     }
 
     /// Returns the outcome of an expression, whose errors name it.
-    fn evaluate(&mut self, compiled: &'a CompiledExpression) -> Result<Outcome<'a>, Stop> {
+    fn evaluate(&mut self, compiled: &'a CompiledExpression) -> Result<EvalResult<'a>, Stop> {
         let context = self.input.context;
         let program = match &compiled.program {
             Ok(program) => program,
             Err(message) => return Ok(context.error(&format!("compilation error: {message}"))),
         };
         let (outcome, cost) = self.run(program);
-        if let Err(Fault::Cancelled(Cancel::Limit(limit))) = outcome {
+        if let Err(NoValue::Cancelled(Cancel::Limit(limit))) = outcome {
             return Err(Stop::Limit(limit));
         }
         for spent in [self.cost.replace(0), cost] {
@@ -349,8 +351,8 @@ impl<'a> Group<'a> {
             context.error(&format!("expression '{}' resulted in error: {message}", compiled.source))
         };
         Ok(match outcome {
-            Err(Fault::Error(message)) => error(message),
-            Err(Fault::Cancelled(cancel)) => error(cancel.message()),
+            Err(NoValue::Error(message)) => error(message),
+            Err(NoValue::Cancelled(cancel)) => error(cancel.message()),
             value_or_unknown => value_or_unknown,
         })
     }
@@ -362,7 +364,7 @@ struct GroupVariables<'g, 'a> {
 }
 
 impl<'a> Activation<'a> for GroupVariables<'_, 'a> {
-    fn root(&self, name: &str) -> Option<Outcome<'a>> {
+    fn root(&self, name: &str) -> Option<EvalResult<'a>> {
         let input = &self.group.input;
         if name == "namespaceObject" && input.namespace_null {
             return Some(Ok(Value::Null));
@@ -378,7 +380,7 @@ impl<'a> Activation<'a> for GroupVariables<'_, 'a> {
     }
 
     /// Evaluates a variable when it is first used. Later expressions of the group use its value again.
-    fn variable(&self, name: &str) -> Option<Outcome<'a>> {
+    fn variable(&self, name: &str) -> Option<EvalResult<'a>> {
         let group = self.group;
         // The last one of variables with the same name counts.
         let index = group.policy.variables.iter().rposition(|(known, _)| known == name)?;
@@ -400,10 +402,10 @@ impl<'a> Activation<'a> for GroupVariables<'_, 'a> {
                         .error(&format!("composited variable {} fails to evaluate: {message}", quote(name)))
                 };
                 match outcome {
-                    Err(Fault::Error(message)) => wrap(message),
+                    Err(NoValue::Error(message)) => wrap(message),
                     // A limit ends the expression that reads the variable.
-                    limit @ Err(Fault::Cancelled(Cancel::Limit(_))) => limit,
-                    Err(Fault::Cancelled(cancel)) => wrap(cancel.message()),
+                    limit @ Err(NoValue::Cancelled(Cancel::Limit(_))) => limit,
+                    Err(NoValue::Cancelled(cancel)) => wrap(cancel.message()),
                     other => other,
                 }
             }

@@ -12,7 +12,7 @@ use super::matching::{Matching, matches, not_found};
 use super::model::{Binding, MatchResources};
 use super::params::{Params, collect};
 use crate::cel::environment::{OLD_OBJECT, USER};
-use crate::cel::outcome::Context;
+use crate::cel::outcome::EvalContext;
 use crate::cel::reads::NamespacePart;
 use crate::expression::{Need, Variables};
 use crate::facts::{Facts, Limit, Lookup};
@@ -241,7 +241,7 @@ impl<'a, 'r> Dispatcher<'a, 'r> {
             user_is_unknown: self.request.user_is_unknown,
             namespace_object: namespace,
         };
-        let context = Context { arena: self.arena, answers: self.facts, keep_going: self.keep_going };
+        let context = EvalContext { arena: self.arena, answers: self.facts, keep_going: self.keep_going };
         Input { context, variables, namespace_null: matches!(namespace, Some(Value::Null)) }
     }
 

@@ -1,6 +1,6 @@
 //! The answer to an expression, with the fields of the records.
 
-use policy::Decision;
+use policy::Authorization;
 use policy::expression::{Check, Expression, Failure, Variables};
 use policy::release::Release;
 use policy::value::{Arena, read_json};
@@ -21,7 +21,7 @@ pub(crate) fn answer(
     source: &str,
     release: Release,
     variables: &str,
-    decide: &dyn Fn(&Check) -> Option<Decision>,
+    decide: &dyn Fn(&Check) -> Option<Authorization>,
 ) -> Answer {
     let expression = match Expression::compile(source, release) {
         Ok(expression) => expression,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use policy::Decision;
+use policy::Authorization;
 use policy::expression::Check;
 use policy::facts::{Facts, Lookup};
 use policy::request::{GroupVersion, Request, User};
@@ -33,13 +33,13 @@ pub(crate) fn load(case: &Json, mut builder: Builder) -> Result<PolicySet, Vec<S
 }
 
 /// The decision of the authorizer: `get` is allowed, `fail` fails and everything else is denied.
-pub(crate) fn decide(check: &Check) -> Decision {
+pub(crate) fn decide(check: &Check) -> Authorization {
     let (allowed, reason, error) = match check.verb.as_str() {
         "get" => (true, "rule", None),
         "fail" => (false, "none", Some("broken".to_owned())),
         _ => (false, "denied", None),
     };
-    Decision { allowed, reason: reason.to_owned(), error }
+    Authorization { allowed, reason: reason.to_owned(), error }
 }
 
 /// Answers a lookup from the case.

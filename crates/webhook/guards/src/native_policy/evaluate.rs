@@ -1,6 +1,6 @@
 //! Evaluates native policies in tests, as the oldest and the newest supported API server do.
 
-use policy::Decision;
+use policy::Authorization;
 use policy::facts::{Facts, Lookup, ParamKind, ParamQuery};
 use policy::release::{NEWEST, OLDEST, Release};
 use policy::request::{GroupVersion, Request, User};
@@ -164,7 +164,7 @@ impl Asked {
             let decisions = set.evaluate(&request, &asked, &arena, &|| true);
             if let Some(missing) = decisions.missing.first() {
                 let Lookup::Check(check) = &missing.lookup else { panic!("{missing:?}") };
-                let decision = Decision { allowed: self.has_verb, ..Decision::default() };
+                let decision = Authorization { allowed: self.has_verb, ..Authorization::default() };
                 facts.decisions.insert(check.clone(), decision);
                 continue;
             }

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use super::hint::{self, Bounded, RULE_LIMIT};
 use super::{Compiler, ROOT_TYPE, StoredRules, child_type, field_path};
 use crate::cel::escape::escape;
-use crate::cel::estimate::{Sizes, Within};
+use crate::cel::estimate::{InnerSizes, Sizes};
 use crate::cel::program::Program;
-use crate::cel::types::Type;
+use crate::cel::types::CelType;
 use crate::crd::admit::keywords::{self, Strictness};
 use crate::field::{FieldError, Path};
 use crate::release::Release;
@@ -106,7 +106,7 @@ fn written(rule: &Rule, schema: &Schema, path: &Path, release: Release, errors: 
 
 /// A schema within a CRD.
 struct Place {
-    of: Option<Type>,
+    of: Option<CelType>,
     /// Whether a schema around it has rules.
     in_rules: bool,
     /// Whether a schema around it, with rules there or around it, has no type. The API server then finds none for this one.
@@ -204,7 +204,7 @@ impl<'o> Admission<'o> {
             };
             let own;
             let sizes = match (escape(name), sizes.map(|sizes| &sizes.within)) {
-                (Some(name), Some(Within::Fields(fields))) => fields.get(&name),
+                (Some(name), Some(InnerSizes::Fields(fields))) => fields.get(&name),
                 (None, _) if self.options.compiles => {
                     own = schema::sizes::sizes(property, property.is_embedded_resource, self.options.release);
                     own.as_ref()
@@ -248,7 +248,7 @@ impl<'o> Admission<'o> {
     }
 
     /// Returns the type of a schema that the schemas around it don't have.
-    fn own_type(&mut self, schema: &Schema, place: &Place, path: &Path) -> Option<Type> {
+    fn own_type(&mut self, schema: &Schema, place: &Place, path: &Path) -> Option<CelType> {
         if place.is_untyped {
             return None;
         }
@@ -363,7 +363,7 @@ impl<'o> Admission<'o> {
 /// The sizes of elements, or of the values of a map.
 fn within(sizes: Option<&Sizes>) -> Option<&Sizes> {
     match &sizes?.within {
-        Within::Elements(sizes) | Within::Values(sizes) => Some(sizes),
+        InnerSizes::Elements(sizes) | InnerSizes::Values(sizes) => Some(sizes),
         _ => None,
     }
 }

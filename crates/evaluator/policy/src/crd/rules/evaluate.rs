@@ -6,8 +6,8 @@
 
 use super::{Compiled, CompiledRule, Node};
 use crate::cel::environment::{OLD_SELF, SELF};
-use crate::cel::eval::{Activation, Nothing, Shared};
-use crate::cel::outcome::{Cancel, Context, Fault, Outcome};
+use crate::cel::eval::{Activation, EvalInput, Nothing};
+use crate::cel::outcome::{Cancel, EvalContext, EvalResult, NoValue};
 use crate::cel::program::Program;
 use crate::expression::EXPRESSION_LIMIT;
 use crate::field::{ErrorKind, FieldError, Path, Validated};
@@ -81,7 +81,7 @@ impl Compiled {
         keep_going: &'a dyn Fn() -> bool,
     ) -> (Validated, Option<u64>) {
         let Some(node) = &self.root else { return (Validated::default(), Some(budget)) };
-        let context = Context { arena, answers: &Nothing, keep_going };
+        let context = EvalContext { arena, answers: &Nothing, keep_going };
         let ratchets = unchanged.is_some();
         let other = objects.other.map(|other| arena.store(other));
         let release = self.release;
@@ -97,7 +97,7 @@ impl Compiled {
 
 /// State of one object.
 struct Run<'a> {
-    context: Context<'a>,
+    context: EvalContext<'a>,
     release: Release,
     budget: u64,
     /// Whether errors in unchanged values are only warnings.
@@ -127,7 +127,7 @@ struct Selves<'a> {
 }
 
 impl<'a> Activation<'a> for Selves<'a> {
-    fn root(&self, name: &str) -> Option<Outcome<'a>> {
+    fn root(&self, name: &str) -> Option<EvalResult<'a>> {
         match name {
             SELF => Some(Ok(self.this)),
             OLD_SELF => self.old.map(Ok),
@@ -135,7 +135,7 @@ impl<'a> Activation<'a> for Selves<'a> {
         }
     }
 
-    fn variable(&self, _: &str) -> Option<Outcome<'a>> {
+    fn variable(&self, _: &str) -> Option<EvalResult<'a>> {
         None
     }
 }
@@ -245,7 +245,7 @@ impl<'a> Run<'a> {
     /// The old value within an optional. One that does not fit its schema fails when it is taken out, up to 1.36 with a text of its own.
     fn in_optional(&self, old: Value<'a>) -> &'a Value<'a> {
         let arena = self.context.arena;
-        let Err(Fault::Error(text)) = self.context.unwrapped(old) else { return arena.store(old) };
+        let Err(NoValue::Error(text)) = self.context.unwrapped(old) else { return arena.store(old) };
         let rewraps = self.release.selection_rewraps();
         let start = if rewraps { "unsupported conversion to ref.Val: " } else { "" };
         let text = format!("{start}{text}");
@@ -262,19 +262,19 @@ impl<'a> Run<'a> {
         at: At<'_, 'a>,
     ) -> Result<(), Stop> {
         let (outcome, cost) = self.evaluate(&rule.program, selves);
-        if let Err(Fault::Cancelled(Cancel::Limit(_)) | Fault::Unknown(_)) = outcome {
+        if let Err(NoValue::Cancelled(Cancel::Limit(_)) | NoValue::Unknown(_)) = outcome {
             return self.undecided(rule, at);
         }
         let Some(budget) = self.budget.checked_sub(cost) else { return self.stop(node, at, OUT_OF_BUDGET) };
         self.budget = budget;
         let label = &rule.label;
-        let is_over_limit = matches!(outcome, Err(Fault::Cancelled(Cancel::Cost)));
+        let is_over_limit = matches!(outcome, Err(NoValue::Cancelled(Cancel::Cost)));
         let text = match outcome {
             Ok(Value::Bool(true)) => return Ok(()),
             Ok(_) => return self.broken(node, rule, plain, value, at),
-            Err(Fault::Error(text)) => text,
-            Err(Fault::Cancelled(cancel)) => cancel.message(),
-            Err(Fault::Unknown(_)) => "",
+            Err(NoValue::Error(text)) => text,
+            Err(NoValue::Cancelled(cancel)) => cancel.message(),
+            Err(NoValue::Unknown(_)) => "",
         };
         if is_over_limit {
             let detail = format!(
@@ -294,8 +294,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn evaluate(&self, program: &'a Program, selves: &Selves<'a>) -> (Outcome<'a>, u64) {
-        program.evaluate(EXPRESSION_LIMIT, Shared { context: self.context, activation: selves })
+    fn evaluate(&self, program: &'a Program, selves: &Selves<'a>) -> (EvalResult<'a>, u64) {
+        program.evaluate(EXPRESSION_LIMIT, EvalInput { context: self.context, activation: selves })
     }
 
     /// A rule is false.
@@ -341,7 +341,7 @@ impl<'a> Run<'a> {
         let Some(budget) = self.budget.checked_sub(cost) else {
             return Err("messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run".to_owned());
         };
-        if matches!(outcome, Err(Fault::Cancelled(Cancel::Cost))) {
+        if matches!(outcome, Err(NoValue::Cancelled(Cancel::Cost))) {
             let source = quote(&rule.message_source);
             return Err(format!(
                 "no further validation rules will be run due to call cost exceeds limit for messageExpression: {source}"

@@ -25,10 +25,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(super) use admit::{Options, check};
 pub(super) use evaluate::{BUDGET, Objects};
 
-use crate::cel::environment::{Environment, Fields};
+use crate::cel::environment::{Environment, StructFields};
 use crate::cel::escape::escape;
 use crate::cel::program::{Accepted, CompileError, Program};
-use crate::cel::types::Type;
+use crate::cel::types::CelType;
 use crate::expression::library;
 use crate::field::{FieldError, Path};
 use crate::release::Release;
@@ -37,8 +37,8 @@ use crate::schema::{Rule, Schema};
 use crate::value::Shape;
 use crate::value::format::go_json;
 
-const BOOL: Accepted = &[Type::Bool];
-const STRING: Accepted = &[Type::String];
+const BOOL: Accepted = &[CelType::Bool];
+const STRING: Accepted = &[CelType::String];
 
 /// Name of the type of the whole object. The API server adds a random number.
 const ROOT_TYPE: &str = "selfType0";
@@ -165,7 +165,7 @@ struct Compiler {
     release: Release,
     stored: Arc<StoredRules>,
     /// The types of all objects of the schema.
-    structs: Arc<HashMap<String, Fields>>,
+    structs: Arc<HashMap<String, StructFields>>,
     errors: Vec<FieldError>,
 }
 
@@ -175,7 +175,7 @@ impl Compiler {
     }
 
     /// The environments of a rule and of its message expression. `of` is the type of `self`.
-    fn environments(&self, rule: &Rule, of: &Type) -> [Environment; 2] {
+    fn environments(&self, rule: &Rule, of: &CelType) -> [Environment; 2] {
         let is_stored =
             [self.stored.rules.contains(&rule.rule), self.stored.messages.contains(&rule.message_expression)];
         is_stored.map(|is_stored| {
@@ -186,12 +186,12 @@ impl Compiler {
         })
     }
 
-    fn declare(&mut self, shape: &Shape, name: &str) -> Option<Type> {
+    fn declare(&mut self, shape: &Shape, name: &str) -> Option<CelType> {
         declare(shape, name, Arc::make_mut(&mut self.structs))
     }
 
     /// Compiles the rules of a schema. `of` is the type of its values.
-    fn node(&mut self, schema: &Schema, of: Option<&Type>, path: &Path) -> Option<Node> {
+    fn node(&mut self, schema: &Schema, of: Option<&CelType>, path: &Path) -> Option<Node> {
         let rules = self.rules(schema, of, path);
         let element = child_type(of);
         let child = |compiler: &mut Self, schema: Option<&Schema>, field: &str| {
@@ -217,18 +217,18 @@ impl Compiler {
     }
 
     /// The type of a property. One whose name can't be an identifier gets a type of its own.
-    fn property_type(&mut self, name: &str, schema: &Schema, of: Option<&Type>) -> Option<Type> {
+    fn property_type(&mut self, name: &str, schema: &Schema, of: Option<&CelType>) -> Option<CelType> {
         let Some(field) = escape(name) else {
             let name = format!("{ROOT_TYPE}.@{}", self.structs.len());
             return self.declare(&shape(schema, schema.is_embedded_resource, self.release), &name);
         };
         match of {
-            Some(Type::Struct(of)) => self.structs.get(&**of)?.get(&field).cloned(),
+            Some(CelType::Struct(of)) => self.structs.get(&**of)?.get(&field).cloned(),
             _ => None,
         }
     }
 
-    fn rules(&mut self, schema: &Schema, of: Option<&Type>, path: &Path) -> Vec<CompiledRule> {
+    fn rules(&mut self, schema: &Schema, of: Option<&CelType>, path: &Path) -> Vec<CompiledRule> {
         if schema.rules.is_empty() {
             return Vec::new();
         }
@@ -301,10 +301,10 @@ impl Compiler {
 }
 
 /// The type of elements, or of the values of a map.
-fn child_type(of: Option<&Type>) -> Option<Type> {
+fn child_type(of: Option<&CelType>) -> Option<CelType> {
     match of? {
-        Type::List(element) => Some((**element).clone()),
-        Type::Map(entry) => Some(entry.1.clone()),
+        CelType::List(element) => Some((**element).clone()),
+        CelType::Map(entry) => Some(entry.1.clone()),
         _ => None,
     }
 }
