@@ -5,7 +5,7 @@ use std::collections::btree_map::Entry;
 
 use admission::Operation;
 use policy::field::Path;
-use policy::kinds::{Kinds, Resource};
+use policy::kinds::{KindResource, Kinds};
 
 use manifests::LoadProblem;
 use manifests::files::Use;
@@ -127,7 +127,7 @@ pub(crate) fn resolve<'k>(
     kinds: &'k Kinds,
     minor: u8,
     namespace: &str,
-) -> Result<(Resource<'k>, String), Box<LoadProblem>> {
+) -> Result<(KindResource<'k>, String), Box<LoadProblem>> {
     let Some(resource) = kinds.lookup(object.group(), object.version(), &object.kind) else {
         return Err(unknown_kind(object, kinds, minor).into());
     };

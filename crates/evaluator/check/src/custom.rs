@@ -8,7 +8,7 @@ use policy::crd::{Crd, Version};
 use policy::facts::{Limit, Lookup};
 use policy::field::{ErrorKind, FieldError, Path, Validated};
 use policy::normalize::with_empty;
-use policy::request::Request;
+use policy::request::AdmissionRequest;
 use policy::value::{Arena, Value};
 
 use manifests::expression;
@@ -27,7 +27,7 @@ const PRUNED: &str = "required but not declared: the API server prunes it. Decla
 pub(crate) fn check(
     basis: &Basis<'_>,
     change: &ObjectChange<'_>,
-    request: &Request<'_>,
+    request: &AdmissionRequest<'_>,
     crd: Option<(&Crd, &Version)>,
     pruned: &[Path],
     object: &Object,

@@ -8,7 +8,7 @@ use policy::crd::{Crd, Version};
 use policy::facts::{Facts, Lookup};
 use policy::field::{FieldError, Path};
 use policy::normalize::Normalized;
-use policy::request::{GroupVersion, Request, User};
+use policy::request::{AdmissionRequest, GroupVersion, RequestUser};
 use policy::set::{Decisions, Missing};
 use policy::value::{Arena, Value, write_json_up_to};
 use policy::vap::decision::Objection;
@@ -79,19 +79,23 @@ impl Basis<'_> {
         let groups = groups(self.user.unwrap_or_default());
         let groups: Vec<&str> = groups.iter().chain(self.groups).map(String::as_str).collect();
         let is_namespace = object.is("", "Namespace");
-        let request = Request {
+        let request = AdmissionRequest {
             operation: change.operation().as_str(),
             kind,
             resource: GroupVersion { name: &change.resource, ..kind },
             subresource: &change.subresource,
             name: &request_name(object),
             namespace: if is_namespace { &object.name } else { &change.namespace },
-            user: User { name: self.user.unwrap_or_default(), groups: &groups, ..User::default() },
+            user: RequestUser {
+                name: self.user.unwrap_or_default(),
+                groups: &groups,
+                ..RequestUser::default()
+            },
             user_is_unknown: self.user.is_none(),
             object: decoded.new,
             old_object: decoded.old,
             old_object_is_unknown: decoded.old_is_unknown,
-            ..Request::default()
+            ..AdmissionRequest::default()
         };
         let is_validated = self.validates && change.new.is_some();
         if is_validated && change.new.is_some_and(|new| is_too_large(new, arena)) {
@@ -238,7 +242,7 @@ impl Basis<'_> {
     }
 
     /// Evaluates the policies, and again as long as facts answer a lookup.
-    fn evaluate(&self, request: &Request<'_>, facts: &mut Facts, arena: &Arena) -> Decisions {
+    fn evaluate(&self, request: &AdmissionRequest<'_>, facts: &mut Facts, arena: &Arena) -> Decisions {
         let mut decisions = Decisions::default();
         let end = Instant::now() + MAX_TIME;
         facts.params_are_partial = !self.store.has_all_params();

@@ -4,11 +4,11 @@ use std::collections::{BTreeSet, HashMap};
 
 use clap::ValueEnum;
 use policy::crd::Crd;
-use policy::field::{Path, Step};
+use policy::field::{Path, PathStep};
 use policy::kinds::Kinds;
 use policy::normalize::normalize;
 use policy::release::{NEWEST, Release};
-use policy::set::{Builder, LoadError, PolicySet, Recognized};
+use policy::set::{LoadError, PolicySet, PolicySetBuilder, Recognized};
 use policy::value::{Arena, Value, read_json};
 use policy::vap::model::ParamKind;
 
@@ -160,8 +160,8 @@ impl Found {
         kinds: &Kinds,
         problems: &mut Vec<LoadProblem>,
         notes: &mut BTreeSet<String>,
-    ) -> Builder {
-        let mut builder = Builder::new(Release::for_new(options.minor));
+    ) -> PolicySetBuilder {
+        let mut builder = PolicySetBuilder::new(Release::for_new(options.minor));
         let (mut bound, mut names) = (BTreeSet::new(), BTreeSet::new());
         let mut arena = Arena::new();
         for (index, object) in objects.iter().enumerate() {
@@ -263,7 +263,7 @@ fn decode(
         Ok(normalized) => normalized.unknown,
         Err(errors) => {
             // The builder reads `spec` itself and reports its errors.
-            let is_read = |path: &Path| path.steps().first() == Some(&Step::Field("spec".to_owned()));
+            let is_read = |path: &Path| path.steps().first() == Some(&PathStep::Field("spec".to_owned()));
             let errors = errors.iter().filter(|error| !is_read(&error.path));
             problems.extend(errors.map(|error| object.problem(&error.path, error.body.clone())));
             return;
@@ -319,7 +319,7 @@ fn refuse(objects: &[&Object], error: &LoadError, minor: u8, problems: &mut Vec<
 fn accepted_from(object: &Object, error: &LoadError, minor: u8) -> Option<u8> {
     let mut arena = Arena::new();
     for newer in minor.saturating_add(1)..=NEWEST {
-        let mut builder = Builder::new(Release::for_new(newer));
+        let mut builder = PolicySetBuilder::new(Release::for_new(newer));
         builder.add("", object.value(&arena));
         let refused = match builder.finish() {
             Ok(_) => false,
@@ -348,7 +348,7 @@ fn check_param_kind(object: &Object, kind: &ParamKind, kinds: &Kinds, minor: u8)
 }
 
 /// Binds a policy to everything.
-fn add_binding(builder: &mut Builder, name: &str, policy: &str, arena: &Arena) {
+fn add_binding(builder: &mut PolicySetBuilder, name: &str, policy: &str, arena: &Arena) {
     let binding = serde_json::json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicyBinding",

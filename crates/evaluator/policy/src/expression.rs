@@ -66,18 +66,18 @@ pub struct Variables<'a> {
 
 /// An authorization check that an expression asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Check {
+pub struct AccessCheck {
     /// Namespace and name of the service account; the user of the request if absent.
     pub service_account: Option<(String, String)>,
     /// The verb.
     pub verb: String,
     /// The accessed thing.
-    pub target: Target,
+    pub target: AccessTarget,
 }
 
 /// The object of an authorization check.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Target {
+pub enum AccessTarget {
     /// A URL path.
     Path(String),
     /// A resource.
@@ -104,14 +104,14 @@ pub enum Target {
 #[allow(clippy::large_enum_variant)] // there are few of them
 pub enum Need {
     /// An authorization check.
-    Check(Check),
+    Check(AccessCheck),
     /// A variable, such as `namespaceObject`.
     Variable(String),
 }
 
 /// Why an expression has no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum ExpressionError {
     /// An error with the API server's text.
     Error(String),
     /// Facts are unknown.
@@ -139,9 +139,9 @@ impl Expression {
     pub fn evaluate<'a>(
         &'a self,
         variables: &Variables<'a>,
-        decide: &'a dyn Fn(&Check) -> Option<Authorization>,
+        decide: &'a dyn Fn(&AccessCheck) -> Option<Authorization>,
         arena: &'a Arena,
-    ) -> (Result<Value<'a>, Failure>, u64) {
+    ) -> (Result<Value<'a>, ExpressionError>, u64) {
         let answers: &'a Decide<'a> = arena.store(Decide(decide));
         let context = EvalContext { arena, answers, keep_going: &|| true };
         let roots = Roots { variables: *variables, arena };
@@ -151,13 +151,15 @@ impl Expression {
     }
 }
 
-pub(crate) fn failure(fault: NoValue<'_>) -> Failure {
+pub(crate) fn failure(fault: NoValue<'_>) -> ExpressionError {
     match fault {
-        NoValue::Error(message) => Failure::Error(message.to_owned()),
-        NoValue::Cancelled(Cancel::Cost) => Failure::TooExpensive,
-        NoValue::Cancelled(Cancel::Limit(limit)) => Failure::Limit(limit),
-        NoValue::Cancelled(internal @ Cancel::Internal) => Failure::Error(internal.message().to_owned()),
-        NoValue::Unknown(unknown) => Failure::Unknown(needs(unknown)),
+        NoValue::Error(message) => ExpressionError::Error(message.to_owned()),
+        NoValue::Cancelled(Cancel::Cost) => ExpressionError::TooExpensive,
+        NoValue::Cancelled(Cancel::Limit(limit)) => ExpressionError::Limit(limit),
+        NoValue::Cancelled(internal @ Cancel::Internal) => {
+            ExpressionError::Error(internal.message().to_owned())
+        }
+        NoValue::Unknown(unknown) => ExpressionError::Unknown(needs(unknown)),
     }
 }
 
@@ -180,15 +182,15 @@ pub(crate) fn needs(unknown: &Unknown<'_>) -> Vec<Need> {
 }
 
 /// The check of a query.
-pub(crate) fn check_of(query: &Query<'_>) -> Option<Check> {
+pub(crate) fn check_of(query: &Query<'_>) -> Option<AccessCheck> {
     let account = |authorizer: &Authorizer<'_>| {
         authorizer.service_account.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()))
     };
     match query {
-        Query::Resource(check, verb) => Some(Check {
+        Query::Resource(check, verb) => Some(AccessCheck {
             service_account: account(&check.group.authorizer),
             verb: (*verb).to_owned(),
-            target: Target::Resource {
+            target: AccessTarget::Resource {
                 group: check.group.group.to_owned(),
                 resource: check.resource.to_owned(),
                 subresource: check.subresource.to_owned(),
@@ -198,17 +200,17 @@ pub(crate) fn check_of(query: &Query<'_>) -> Option<Check> {
                 label_selector: check.label_selector.to_owned(),
             },
         }),
-        Query::Path(check, verb) => Some(Check {
+        Query::Path(check, verb) => Some(AccessCheck {
             service_account: account(&check.authorizer),
             verb: (*verb).to_owned(),
-            target: Target::Path(check.path.to_owned()),
+            target: AccessTarget::Path(check.path.to_owned()),
         }),
         Query::Variable(_) => None,
     }
 }
 
 #[derive(Clone, Copy)]
-struct Decide<'d>(&'d dyn Fn(&Check) -> Option<Authorization>);
+struct Decide<'d>(&'d dyn Fn(&AccessCheck) -> Option<Authorization>);
 
 impl Authorizations for Decide<'_> {
     fn decision(&self, query: &Query<'_>) -> Option<Authorization> {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 pub use crate::cel::outcome::Limit;
 use crate::cel::outcome::{Authorization, Authorizations, Query};
-use crate::expression::{Check, check_of};
+use crate::expression::{AccessCheck, check_of};
 
 /// Answers to lookups.
 #[derive(Clone, Debug, Default)]
@@ -20,7 +20,7 @@ pub struct Facts {
     /// Whether parameters that are not listed do not exist.
     pub params_are_complete: bool,
     /// Answers to authorization checks.
-    pub decisions: HashMap<Check, Authorization>,
+    pub decisions: HashMap<AccessCheck, Authorization>,
 }
 
 /// The kind of parameters.
@@ -61,7 +61,7 @@ pub enum Lookup {
     /// Parameters.
     Params(ParamQuery),
     /// An authorization check.
-    Check(Check),
+    Check(AccessCheck),
     /// The caller of the request.
     User,
     /// The object before the request in the version of the request. It is always unknown.

@@ -11,12 +11,12 @@ use crate::value::number;
 /// The path of a field, such as `spec.validations[0].expression`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Path {
-    steps: Vec<Step>,
+    steps: Vec<PathStep>,
 }
 
 /// A step of a path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Step {
+pub enum PathStep {
     /// A field of an object.
     Field(String),
     /// An element of a list.
@@ -28,14 +28,14 @@ pub enum Step {
 impl Path {
     /// The path of a top-level field.
     pub fn new(field: &str) -> Self {
-        Self { steps: vec![Step::Field(field.to_owned())] }
+        Self { steps: vec![PathStep::Field(field.to_owned())] }
     }
 
     /// The path of a field below this one.
     #[must_use]
     pub fn child(&self, field: &str) -> Self {
         let mut path = self.clone();
-        path.steps.push(Step::Field(field.to_owned()));
+        path.steps.push(PathStep::Field(field.to_owned()));
         path
     }
 
@@ -43,7 +43,7 @@ impl Path {
     #[must_use]
     pub fn index(&self, index: usize) -> Self {
         let mut path = self.clone();
-        path.steps.push(Step::Index(index));
+        path.steps.push(PathStep::Index(index));
         path
     }
 
@@ -51,13 +51,13 @@ impl Path {
     #[must_use]
     pub fn key(&self, key: &str) -> Self {
         let mut path = self.clone();
-        path.steps.push(Step::Key(key.to_owned()));
+        path.steps.push(PathStep::Key(key.to_owned()));
         path
     }
 
     /// The path of a step below this one.
     #[must_use]
-    pub(crate) fn step(&self, step: &Step) -> Self {
+    pub(crate) fn step(&self, step: &PathStep) -> Self {
         let mut path = self.clone();
         path.steps.push(step.clone());
         path
@@ -78,8 +78,8 @@ impl Path {
     /// The first step, if it is a field.
     pub(crate) fn first_field(&self) -> Option<&str> {
         match self.steps.first()? {
-            Step::Field(name) => Some(name),
-            Step::Index(_) | Step::Key(_) => None,
+            PathStep::Field(name) => Some(name),
+            PathStep::Index(_) | PathStep::Key(_) => None,
         }
     }
 
@@ -97,7 +97,7 @@ impl Path {
     }
 
     /// The steps from the top.
-    pub fn steps(&self) -> &[Step] {
+    pub fn steps(&self) -> &[PathStep] {
         &self.steps
     }
 }
@@ -106,9 +106,9 @@ impl Display for Path {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, step) in self.steps.iter().enumerate() {
             match step {
-                Step::Field(name) => write!(formatter, "{}{name}", if index == 0 { "" } else { "." })?,
-                Step::Index(index) => write!(formatter, "[{index}]")?,
-                Step::Key(key) => write!(formatter, "[{key}]")?,
+                PathStep::Field(name) => write!(formatter, "{}{name}", if index == 0 { "" } else { "." })?,
+                PathStep::Index(index) => write!(formatter, "[{index}]")?,
+                PathStep::Key(key) => write!(formatter, "[{key}]")?,
             }
         }
         Ok(())

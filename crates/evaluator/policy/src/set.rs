@@ -7,7 +7,7 @@ use crate::cel::reads::NamespacePart;
 use crate::facts::Facts;
 use crate::field::{FieldError, Path};
 use crate::release::Release;
-use crate::request::Request;
+use crate::request::AdmissionRequest;
 use crate::value::{Arena, Value};
 use crate::vap::compiled::CompiledPolicy;
 pub use crate::vap::decision::{Decisions, Missing};
@@ -18,7 +18,7 @@ use crate::vap::run::{Dispatcher, Hook};
 use crate::vap::{admit, read};
 
 /// Collects documents.
-pub struct Builder {
+pub struct PolicySetBuilder {
     release: Release,
     checks: bool,
     policies: Vec<(String, Policy)>,
@@ -56,7 +56,7 @@ pub struct LoadError {
 const POLICY: &str = "ValidatingAdmissionPolicy";
 const BINDING: &str = "ValidatingAdmissionPolicyBinding";
 
-impl Builder {
+impl PolicySetBuilder {
     /// Starts with a server and the environment for new expressions.
     pub fn new(release: Release) -> Self {
         Self { release, checks: true, policies: Vec::new(), bindings: Vec::new(), errors: Vec::new() }
@@ -67,7 +67,7 @@ impl Builder {
         Self { checks: false, ..Self::new(Release::for_stored(server)) }
     }
 
-    /// Adds a document if it is a policy or binding. Errors are returned by [`Builder::finish`].
+    /// Adds a document if it is a policy or binding. Errors are returned by [`PolicySetBuilder::finish`].
     pub fn add(&mut self, source_name: &str, document: Value<'_>) -> Recognized {
         let text = |field: &str| document.field(field).and_then(|value| value.as_str()).unwrap_or("");
         let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", ""));
@@ -278,7 +278,7 @@ impl PolicySet {
     /// with [`Lookup::Limit`](crate::facts::Lookup::Limit).
     pub fn evaluate<'a>(
         &'a self,
-        request: &Request<'a>,
+        request: &AdmissionRequest<'a>,
         facts: &'a Facts,
         arena: &'a Arena,
         keep_going: &'a dyn Fn() -> bool,

@@ -5,8 +5,8 @@
 use policy::Authorization;
 use policy::facts::{Facts, Limit, Lookup};
 use policy::release::Release;
-use policy::request::{GroupVersion, Request};
-use policy::set::{Builder, Decisions, PolicySet, Recognized};
+use policy::request::{AdmissionRequest, GroupVersion};
+use policy::set::{Decisions, PolicySet, PolicySetBuilder, Recognized};
 use policy::value::{Arena, Value, read_json};
 use serde_json::{Value as Json, json};
 
@@ -35,14 +35,14 @@ fn binding(policy_name: &str) -> Json {
     })
 }
 
-fn add(builder: &mut Builder, document: &Json) -> Recognized {
+fn add(builder: &mut PolicySetBuilder, document: &Json) -> Recognized {
     let arena = Arena::new();
     let text = document.to_string();
     builder.add("test.yaml", read_json(arena.text(&text), &arena).expect("a document"))
 }
 
 fn load(policy: &Json) -> PolicySet {
-    let mut builder = Builder::new(Release::for_new(35));
+    let mut builder = PolicySetBuilder::new(Release::for_new(35));
     add(&mut builder, policy);
     add(&mut builder, &binding("p"));
     match builder.finish() {
@@ -54,14 +54,14 @@ fn load(policy: &Json) -> PolicySet {
 fn evaluate(set: &PolicySet, facts: &Facts, keep_going: bool) -> Decisions {
     let arena = Arena::new();
     let pod = GroupVersion { group: "", version: "v1", name: "Pod" };
-    let request = Request {
+    let request = AdmissionRequest {
         operation: "CREATE",
         kind: pod,
         resource: GroupVersion { name: "pods", ..pod },
         name: "web",
         namespace: "prod",
         object: Value::Object(&[]),
-        ..Request::default()
+        ..AdmissionRequest::default()
     };
     set.evaluate(&request, facts, &arena, &|| keep_going)
 }
@@ -116,7 +116,7 @@ fn stops_when_the_caller_asks() {
 
 #[test]
 fn refuses_bindings_without_policy_and_names_that_occur_twice() {
-    let mut builder = Builder::new(Release::for_new(35));
+    let mut builder = PolicySetBuilder::new(Release::for_new(35));
     assert_eq!(add(&mut builder, &policy(&["true"])), Recognized::Policy);
     assert_eq!(add(&mut builder, &policy(&["true"])), Recognized::Policy);
     assert_eq!(add(&mut builder, &binding("q")), Recognized::Binding);
@@ -135,7 +135,7 @@ fn refuses_bindings_without_policy_and_names_that_occur_twice() {
 
 #[test]
 fn leaves_other_documents_alone() {
-    let mut builder = Builder::new(Release::for_new(35));
+    let mut builder = PolicySetBuilder::new(Release::for_new(35));
     assert_eq!(add(&mut builder, &json!({ "apiVersion": "v1", "kind": "Pod" })), Recognized::Other);
     let mutating =
         json!({ "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicy" });
@@ -145,7 +145,7 @@ fn leaves_other_documents_alone() {
 
 #[test]
 fn reports_the_place_of_an_error_within_an_expression() {
-    let mut builder = Builder::new(Release::for_new(35));
+    let mut builder = PolicySetBuilder::new(Release::for_new(35));
     add(&mut builder, &policy(&["object.metadata.name ==\n  foo"]));
     let places: Vec<_> = match builder.finish() {
         Ok(_) => Vec::new(),

@@ -4,8 +4,8 @@
 
 use policy::facts::{Facts, Limit, Lookup};
 use policy::release::Release;
-use policy::request::{GroupVersion, Request, User};
-use policy::set::{Builder, Decisions, Missing, PolicySet};
+use policy::request::{AdmissionRequest, GroupVersion, RequestUser};
+use policy::set::{Decisions, Missing, PolicySet, PolicySetBuilder};
 use policy::value::{Arena, read_json};
 use serde_json::{Value as Json, json};
 
@@ -25,7 +25,7 @@ fn load(constraints: &Json, more: &Json, validations: &[&str], binding: &Json) -
     merge(&mut spec, more);
     let mut bound = json!({ "policyName": "p", "validationActions": ["Deny"] });
     merge(&mut bound, binding);
-    let mut builder = Builder::new(Release::for_new(35));
+    let mut builder = PolicySetBuilder::new(Release::for_new(35));
     for (kind, spec) in [("", spec), ("Binding", bound)] {
         let arena = Arena::new();
         let document = json!({
@@ -42,17 +42,17 @@ fn load(constraints: &Json, more: &Json, validations: &[&str], binding: &Json) -
 fn evaluate(set: &PolicySet, user: Option<&str>) -> Decisions {
     let arena = Arena::new();
     let pod = GroupVersion { group: "", version: "v1", name: "Pod" };
-    let request = Request {
+    let request = AdmissionRequest {
         operation: "CREATE",
         kind: pod,
         resource: GroupVersion { name: "pods", ..pod },
         name: "web",
         namespace: "prod",
-        user: User { name: user.unwrap_or_default(), ..User::default() },
+        user: RequestUser { name: user.unwrap_or_default(), ..RequestUser::default() },
         user_is_unknown: user.is_none(),
         object: read_json(r#"{"metadata":{"name":"web"},"spec":{"containers":[]}}"#, &arena)
             .expect("an object"),
-        ..Request::default()
+        ..AdmissionRequest::default()
     };
     set.evaluate(&request, &Facts::default(), &arena, &|| true)
 }

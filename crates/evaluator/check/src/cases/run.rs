@@ -1,7 +1,7 @@
 //! Judges cases and compares the verdicts.
 
 use manifests::objects::Object;
-use policy::kinds::Resource;
+use policy::kinds::KindResource;
 
 use super::case::Case;
 use crate::basis::Basis;
@@ -97,7 +97,7 @@ fn change<'c>(case: &'c Case, basis: &Basis<'_>) -> Result<ObjectChange<'c>, (St
 }
 
 /// Whether a resource has a subresource with objects of its kind.
-fn has_subresource(resource: &Resource<'_>, subresource: &str) -> bool {
+fn has_subresource(resource: &KindResource<'_>, subresource: &str) -> bool {
     match subresource {
         "" => true,
         "status" => resource.has_status,

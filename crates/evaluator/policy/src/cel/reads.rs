@@ -3,7 +3,7 @@
 use super::ast::{Expr, ExprKind, Literal};
 use super::environment::OLD_SELF;
 use super::operators;
-use crate::field::{Path, Step};
+use crate::field::{Path, PathStep};
 
 /// Metadata that the API server sets.
 const SERVER_FIELDS: [&str; 4] = ["uid", "creationTimestamp", "generation", "managedFields"];
@@ -87,8 +87,8 @@ fn is_compared_with_null(expr: &Expr) -> bool {
 /// Returns whether a path of a Namespace is its name, its labels or one of them.
 fn is_name_or_label(path: &Path) -> bool {
     let mut fields = path.steps().iter().map(|step| match step {
-        Step::Field(name) => name.as_str(),
-        Step::Index(_) | Step::Key(_) => "",
+        PathStep::Field(name) => name.as_str(),
+        PathStep::Index(_) | PathStep::Key(_) => "",
     });
     fields.next() == Some("metadata") && matches!(fields.next(), Some("name" | "labels"))
 }
@@ -97,8 +97,8 @@ fn is_name_or_label(path: &Path) -> bool {
 fn has_server_fields(path: &Path) -> bool {
     match path.steps() {
         [] => true,
-        [Step::Field(metadata)] => metadata == "metadata",
-        [Step::Field(metadata), Step::Field(field), ..] => {
+        [PathStep::Field(metadata)] => metadata == "metadata",
+        [PathStep::Field(metadata), PathStep::Field(field), ..] => {
             metadata == "metadata" && SERVER_FIELDS.contains(&field.as_str())
         }
         _ => false,

@@ -4,8 +4,8 @@
 //! order, since Go's order is random.
 
 use crate::cel::library::formats;
-use crate::field::{FieldError, Path, Step};
-use crate::meta::{Checks, NameSyntax};
+use crate::field::{FieldError, Path, PathStep};
+use crate::meta::{MetadataChecks, NameSyntax};
 use crate::normalize::{Metadata, metadata};
 use crate::release::Release;
 use crate::schema::Schema;
@@ -28,7 +28,7 @@ impl Undecodable<'_> {
     /// Returns the API server's error about a default with this field. The error prints the value of the field, which can be the whole
     /// metadata.
     pub(super) fn in_default(&self) -> FieldError {
-        let is_metadata = self.path.steps().last() == Some(&Step::Field("metadata".to_owned()));
+        let is_metadata = self.path.steps().last() == Some(&PathStep::Field("metadata".to_owned()));
         let detail = match self.errors.first() {
             Some(error) if is_metadata => error.to_string(),
             _ => "must be a string".to_owned(),
@@ -165,7 +165,7 @@ fn object(value: Value<'_>, path: &Path, release: Release, errors: &mut Vec<Fiel
         return;
     }
     let named = |field: &str| metadata.field(field).and_then(|value| value.as_str()).unwrap_or_default();
-    let checks = Checks {
+    let checks = MetadataChecks {
         release,
         path: &path,
         namespaced: !named("namespace").is_empty(),

@@ -20,7 +20,7 @@
 use super::rules::Objects;
 use super::{Crd, Scale, Version, embedded, scale};
 use crate::field::{ErrorKind, FieldError, Path, Validated, remove_duplicates};
-use crate::meta::{self, Checks, NameSyntax};
+use crate::meta::{self, MetadataChecks, NameSyntax};
 use crate::normalize::{Normalized, Types, normalize_as};
 use crate::release::Release;
 use crate::schema::{defaults, list_types, prune, validate as schema_validate};
@@ -245,7 +245,7 @@ fn metadata(
     let names = if old.is_some() { NameSyntax::PathSegment } else { NameSyntax::Subdomain };
     let name = new.field("name").and_then(|name| name.as_str()).unwrap_or_default();
     let path = Path::new("metadata");
-    let checks = Checks { release, path: &path, namespaced, names, name, is_embedded: false };
+    let checks = MetadataChecks { release, path: &path, namespaced, names, name, is_embedded: false };
     checks.object(new, errors);
     if let Some(old) = old {
         checks.update(new, metadata_of(old), errors);

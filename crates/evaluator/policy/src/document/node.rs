@@ -1,7 +1,7 @@
 //! A value with the places of its parts.
 
 use super::Place;
-use crate::field::{Path, Step};
+use crate::field::{Path, PathStep};
 use crate::value::{Arena, Value};
 
 /// A [`Place`] in little memory.
@@ -145,10 +145,10 @@ impl Node {
         let mut found = Found { node: self, field: self.place(), is_whole: true };
         for step in path.steps() {
             let next = match (step, &found.node.content) {
-                (Step::Index(index), Content::List(items)) => {
+                (PathStep::Index(index), Content::List(items)) => {
                     items.get(*index).map(|item| (item, item.place()))
                 }
-                (Step::Field(name) | Step::Key(name), _) => {
+                (PathStep::Field(name) | PathStep::Key(name), _) => {
                     found.node.entry(name).map(|entry| (&entry.node, entry.mark.into()))
                 }
                 _ => None,

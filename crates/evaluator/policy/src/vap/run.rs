@@ -17,7 +17,7 @@ use crate::cel::reads::NamespacePart;
 use crate::expression::{Need, Variables};
 use crate::facts::{Facts, Limit, Lookup};
 use crate::release::Release;
-use crate::request::{Request, namespace_object};
+use crate::request::{AdmissionRequest, namespace_object};
 use crate::value::{Arena, Value};
 
 /// A policy with its bindings.
@@ -42,7 +42,7 @@ impl Hook {
 
 /// The evaluation of one request.
 pub(crate) struct Dispatcher<'a, 'r> {
-    request: &'r Request<'a>,
+    request: &'r AdmissionRequest<'a>,
     facts: &'a Facts,
     arena: &'a Arena,
     keep_going: &'a dyn Fn() -> bool,
@@ -79,7 +79,7 @@ fn next(matching: Matching, policy: &CompiledPolicy, binding: Option<&Binding>, 
 
 impl<'a, 'r> Dispatcher<'a, 'r> {
     pub(crate) fn new(
-        request: &'r Request<'a>,
+        request: &'r AdmissionRequest<'a>,
         facts: &'a Facts,
         arena: &'a Arena,
         keep_going: &'a dyn Fn() -> bool,

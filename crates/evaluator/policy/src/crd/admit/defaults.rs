@@ -6,7 +6,7 @@
 use crate::crd::embedded::{self, Undecodable};
 use crate::crd::rules;
 use crate::crd::rules::Compiled;
-use crate::field::{FieldError, Path, Step, Validated};
+use crate::field::{FieldError, Path, PathStep, Validated};
 use crate::release::Release;
 use crate::schema::{Schema, prune, validate};
 use crate::value::{Arena, Value, identical};
@@ -172,7 +172,7 @@ impl Checker<'_> {
         let (compiled, errors) = Compiled::of(schema, is_resource, self.release);
         // Rules that don't compile are errors of their own. Without a message expression, an error has the rule.
         let is_message = |error: &FieldError| {
-            error.path.steps().last() == Some(&Step::Field("messageExpression".to_owned()))
+            error.path.steps().last() == Some(&PathStep::Field("messageExpression".to_owned()))
         };
         if !errors.iter().all(is_message) {
             return Ok(());

@@ -25,8 +25,8 @@ mod warnings;
 use super::Crd;
 use super::rules;
 use crate::cel::library::url;
-use crate::field::{FieldError, Path, Step, Validated, remove_duplicates};
-use crate::meta::{Checks, NameSyntax};
+use crate::field::{FieldError, Path, PathStep, Validated, remove_duplicates};
+use crate::meta::{MetadataChecks, NameSyntax};
 use crate::release::Release;
 use crate::schema::{Schema, structural};
 use crate::value::Value;
@@ -105,7 +105,8 @@ impl CrdChecks {
         let metadata = new.field("metadata").unwrap_or_default();
         let name = spec::text(metadata, "name");
         let names = NameSyntax::Subdomain;
-        let checks = Checks { release, path: &path, namespaced: false, names, name, is_embedded: false };
+        let checks =
+            MetadataChecks { release, path: &path, namespaced: false, names, name, is_embedded: false };
         if let Some(old) = old {
             let old = old.field("metadata").unwrap_or_default();
             return checks.update(metadata, old, &mut self.errors);
@@ -328,7 +329,7 @@ fn has_extensions(schema: &Schema) -> bool {
 /// Returns the field of the document that an error of the API server names by a path. The API server moves fields that all versions share, and renames some.
 pub fn document_path(path: &Path) -> Path {
     let version = Path::new("spec").child("versions").index(0);
-    let field = |step: &Step| if let Step::Field(name) = step { name.clone() } else { String::new() };
+    let field = |step: &PathStep| if let PathStep::Field(name) = step { name.clone() } else { String::new() };
     let names: Vec<String> = path.steps().iter().take(3).map(field).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let (start, skipped) = match names.as_slice() {
@@ -347,7 +348,7 @@ pub fn document_path(path: &Path) -> Path {
     };
     let rest = path.steps().iter().skip(skipped);
     rest.fold(start, |path, step| match step {
-        Step::Field(name) if name == "JSONPath" => path.child("jsonPath"),
+        PathStep::Field(name) if name == "JSONPath" => path.child("jsonPath"),
         step => path.step(step),
     })
 }

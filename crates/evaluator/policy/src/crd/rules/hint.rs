@@ -6,7 +6,7 @@
 use crate::cel::environment::Environment;
 use crate::cel::program::Program;
 use crate::crd::admit::document_path;
-use crate::field::{Path, Step};
+use crate::field::{Path, PathStep};
 use crate::release::Release;
 use crate::schema::sizes::{MAX_REQUEST, sizes};
 use crate::schema::{Schema, Type};
@@ -161,7 +161,7 @@ impl Search<'_> {
 }
 
 /// Sets a bound of a schema within a schema.
-fn restrict(schema: &mut Schema, steps: &[Step], keyword: &str, bound: u64) {
+fn restrict(schema: &mut Schema, steps: &[PathStep], keyword: &str, bound: u64) {
     let inner = match steps {
         [] => {
             let checks = schema.checks.get_or_insert_default();
@@ -173,11 +173,11 @@ fn restrict(schema: &mut Schema, steps: &[Step], keyword: &str, bound: u64) {
             }
             return;
         }
-        [Step::Field(name), rest @ ..] if name == "items" => schema.items.as_deref_mut().zip(Some(rest)),
-        [Step::Field(name), rest @ ..] if name == "additionalProperties" => {
+        [PathStep::Field(name), rest @ ..] if name == "items" => schema.items.as_deref_mut().zip(Some(rest)),
+        [PathStep::Field(name), rest @ ..] if name == "additionalProperties" => {
             schema.additional_schema_mut().zip(Some(rest))
         }
-        [_, Step::Key(name), rest @ ..] => {
+        [_, PathStep::Key(name), rest @ ..] => {
             let property = schema.properties.iter_mut().find(|(key, _)| **key == **name);
             property.map(|(_, schema)| schema).zip(Some(rest))
         }
