@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use config::{Place, Problem};
 use console::input::{self, shown};
-use policy::document::{self, Content, Document, Node};
+use policy::document::{self, Content, Document, DocumentNode};
 use policy::field::Path;
 use policy::value::{Arena, Value};
 
@@ -140,7 +140,7 @@ fn are_cases(api_version: &str, kind: &str) -> bool {
 }
 
 /// Returns the position of a place in a source.
-fn position(source: &Source, place: document::Place) -> Place {
+fn position(source: &Source, place: document::Position) -> Place {
     Place { file: source.name.clone(), line: place.line, column: place.column }
 }
 
@@ -232,7 +232,7 @@ fn unusable(object: &Object, path: &Path, message: String, file: &File) -> LoadP
 /// Creates the object of a document.
 pub fn object(source: &Arc<Source>, document: Document, used: Use) -> Object {
     let root = document.root();
-    let text = |node: Option<&Node>, field: &str| {
+    let text = |node: Option<&DocumentNode>, field: &str| {
         node.and_then(|node| node.field(field)?.as_text()).unwrap_or_default().to_owned()
     };
     let metadata = root.field("metadata");
@@ -266,7 +266,7 @@ fn not_a_single_object(document: &Document) -> Option<(Path, String)> {
 }
 
 /// Returns why a document is not a Kubernetes object.
-pub fn not_an_object(root: &Node) -> Option<(Path, String)> {
+pub fn not_an_object(root: &DocumentNode) -> Option<(Path, String)> {
     let Content::Map(_) = root.content else {
         return Some((Path::default(), "a Kubernetes object is a map".to_owned()));
     };
@@ -280,7 +280,7 @@ pub fn not_an_object(root: &Node) -> Option<(Path, String)> {
             Some((_, None)) => return Some((Path::new(field), format!("{field} must be a text"))),
         }
     }
-    let text = |field: &str| root.field(field).and_then(Node::as_text).unwrap_or_default();
+    let text = |field: &str| root.field(field).and_then(DocumentNode::as_text).unwrap_or_default();
     if are_cases(text("apiVersion"), text("kind")) {
         return None;
     }
@@ -292,7 +292,7 @@ pub fn not_an_object(root: &Node) -> Option<(Path, String)> {
         Some(metadata) if matches!(metadata.content, Content::Map(_)) => metadata,
         Some(_) => return Some((Path::new("metadata"), "metadata must be a map".to_owned())),
     };
-    let is_text = |node: &Node| matches!(node.content, Content::Text(_) | Content::Null);
+    let is_text = |node: &DocumentNode| matches!(node.content, Content::Text(_) | Content::Null);
     let wrong = ["name", "generateName", "namespace"]
         .into_iter()
         .find(|field| !metadata.field(field).is_none_or(is_text))?;

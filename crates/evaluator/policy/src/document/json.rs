@@ -2,17 +2,17 @@
 
 use std::ops::Range;
 
-use super::node::{Content, Node};
-use super::tree::{Key, Tree};
-use super::{Place, SyntaxError, scalar};
+use super::node::{Content, DocumentNode};
+use super::tree::{DocumentTree, TreeKey};
+use super::{Position, SyntaxError, scalar};
 
 const NEXT: &str = "check the commas, quotes and brackets up to this place";
 
 type Read<T = ()> = Result<T, SyntaxError>;
 
 /// Reads all values, with their byte ranges.
-pub(super) fn read(text: &str) -> Read<Vec<(Node, Range<usize>)>> {
-    let mut reader = Reader { text, at: 0, seen: (0, Place::START), tree: Tree::new() };
+pub(super) fn read(text: &str) -> Read<Vec<(DocumentNode, Range<usize>)>> {
+    let mut reader = JsonDocuments { text, at: 0, seen: (0, Position::START), tree: DocumentTree::new() };
     let mut documents = Vec::new();
     loop {
         reader.skip_space();
@@ -25,15 +25,15 @@ pub(super) fn read(text: &str) -> Read<Vec<(Node, Range<usize>)>> {
     }
 }
 
-struct Reader<'t> {
+struct JsonDocuments<'t> {
     text: &'t str,
     at: usize,
     /// The last offset whose place was asked for, and this place.
-    seen: (usize, Place),
-    tree: Tree,
+    seen: (usize, Position),
+    tree: DocumentTree,
 }
 
-impl<'t> Reader<'t> {
+impl<'t> JsonDocuments<'t> {
     fn peek(&self) -> Option<u8> {
         self.text.as_bytes().get(self.at).copied()
     }
@@ -48,7 +48,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn place(&mut self) -> Place {
+    fn place(&mut self) -> Position {
         let (offset, place) = self.seen;
         self.seen = (self.at, place.after(self.text.get(offset..self.at).unwrap_or_default()));
         self.seen.1
@@ -119,7 +119,7 @@ impl<'t> Reader<'t> {
         }
         let place = self.place();
         let key = self.string()?;
-        self.tree.key(Key::Text(key), place)?;
+        self.tree.key(TreeKey::Text(key), place)?;
         if self.accept(b':') { Ok(()) } else { self.fail("expected ':'") }
     }
 
