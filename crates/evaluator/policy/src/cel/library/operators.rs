@@ -4,7 +4,7 @@ use super::{Library, any};
 use crate::cel::operators;
 use crate::cel::outcome::{EvalContext, EvalResult, INTERNAL, NoValue, no_such_overload};
 use crate::cel::select;
-use crate::value::sum::{self, Failure};
+use crate::value::sum::{self, NoSum};
 use crate::value::{NotANumber, Timestamp, Value, compare, equal, number};
 use std::cmp::Ordering;
 
@@ -293,8 +293,8 @@ pub(crate) fn add<'a>(context: &EvalContext<'a>, left: Value<'a>, right: Value<'
             checked(context, shift(time, i128::from(nanos)), TIMESTAMP)
         }
         (left, right) if left.is_list() && right.is_list() => match sum::add(context.arena, &left, &right) {
-            Some(Err(Failure::Error(text))) => context.error(text),
-            Some(Err(Failure::Internal)) => Err(INTERNAL),
+            Some(Err(NoSum::Error(text))) => context.error(text),
+            Some(Err(NoSum::Internal)) => Err(INTERNAL),
             Some(Ok(sum)) => Ok(sum),
             None => Ok(Value::concat(context.arena, left, right)),
         },

@@ -17,7 +17,7 @@ use crate::schema::Schema;
 use crate::schema::correlate::Correlation;
 use crate::value::format::quote;
 use crate::value::typed::view;
-use crate::value::{Arena, Opaque, Shape, Value};
+use crate::value::{Arena, Opaque, Value, ValueShape};
 
 /// Cost of all rules of an object.
 pub(in crate::crd) const BUDGET: u64 = 10_000_000;
@@ -144,7 +144,7 @@ impl<'a> Run<'a> {
     fn value(
         &mut self,
         node: &'a Node,
-        shape: &'a Shape,
+        shape: &'a ValueShape,
         value: &'a Value<'a>,
         at: At<'_, 'a>,
     ) -> Result<(), Stop> {
@@ -182,7 +182,7 @@ impl<'a> Run<'a> {
     fn field(
         &mut self,
         node: &'a Node,
-        shape: &'a Shape,
+        shape: &'a ValueShape,
         (name, value): (&str, &'a Value<'a>),
         at: At<'_, 'a>,
         place: Place<'_>,
@@ -198,7 +198,7 @@ impl<'a> Run<'a> {
     fn rules(
         &mut self,
         node: &'a Node,
-        shape: &'a Shape,
+        shape: &'a ValueShape,
         value: &'a Value<'a>,
         at: At<'_, 'a>,
     ) -> Result<(), Stop> {
@@ -233,7 +233,12 @@ impl<'a> Run<'a> {
     }
 
     /// Whether a rule of the whole object that reads the old one has another verdict with other metadata.
-    fn depends_on_metadata(&self, rule: &'a CompiledRule, selves: &Selves<'a>, shape: &'a Shape) -> bool {
+    fn depends_on_metadata(
+        &self,
+        rule: &'a CompiledRule,
+        selves: &Selves<'a>,
+        shape: &'a ValueShape,
+    ) -> bool {
         let Some(other) = self.other.filter(|_| rule.program.reads.old_self) else { return false };
         let verdict = |selves: &Selves<'a>| match self.evaluate(&rule.program, selves).0 {
             Ok(value) => value.as_bool(),

@@ -34,7 +34,7 @@ use crate::field::{FieldError, Path};
 use crate::release::Release;
 use crate::schema::declare::{declare, shape};
 use crate::schema::{Rule, Schema};
-use crate::value::Shape;
+use crate::value::ValueShape;
 use crate::value::format::go_json;
 
 const BOOL: Accepted = &[CelType::Bool];
@@ -46,7 +46,7 @@ const ROOT_TYPE: &str = "selfType0";
 /// The compiled rules of a schema.
 pub struct Compiled {
     root: Option<Node>,
-    shape: Shape,
+    shape: ValueShape,
     release: Release,
 }
 
@@ -55,7 +55,7 @@ struct Node {
     rules: Vec<CompiledRule>,
     /// The shape of the node's values, if the parent's shape has another one for it. This is the case for the metadata of embedded
     /// objects. The API server compiles their rules with the fields of all objects, and evaluates them with the fields of the schema.
-    shape: Option<Shape>,
+    shape: Option<ValueShape>,
     /// The type of the schema, which some errors print.
     type_name: Box<str>,
     /// Whether a rule reads `oldSelf`. Without one, messages can't read it either.
@@ -186,7 +186,7 @@ impl Compiler {
         })
     }
 
-    fn declare(&mut self, shape: &Shape, name: &str) -> Option<CelType> {
+    fn declare(&mut self, shape: &ValueShape, name: &str) -> Option<CelType> {
         declare(shape, name, Arc::make_mut(&mut self.structs))
     }
 
