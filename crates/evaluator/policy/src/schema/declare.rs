@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use super::model::{Schema, Type};
+use super::model::{Schema, SchemaType};
 use crate::cel::environment::StructFields;
 use crate::cel::escape::escape;
 use crate::cel::types;
@@ -19,18 +19,18 @@ pub(crate) fn shape(schema: &Schema, is_resource: bool, release: Release) -> Val
     let format = schema.checks.as_ref().and_then(|checks| checks.format.as_deref());
     let kind = match &schema.kind {
         _ if schema.is_int_or_string => ShapeKind::IntOrString,
-        None | Some(Type::Other(_)) => ShapeKind::Hidden,
-        Some(Type::Boolean) => ShapeKind::Bool,
-        Some(Type::Integer) => ShapeKind::Int,
-        Some(Type::Number) => ShapeKind::Double,
-        Some(Type::String) => match format {
+        None | Some(SchemaType::Other(_)) => ShapeKind::Hidden,
+        Some(SchemaType::Boolean) => ShapeKind::Bool,
+        Some(SchemaType::Integer) => ShapeKind::Int,
+        Some(SchemaType::Number) => ShapeKind::Double,
+        Some(SchemaType::String) => match format {
             Some("byte") => ShapeKind::Bytes,
             Some("date") => ShapeKind::Date,
             Some("date-time") => ShapeKind::DateTime,
             Some("duration") => ShapeKind::Duration,
             _ => ShapeKind::Text,
         },
-        Some(Type::Array) => match &schema.items {
+        Some(SchemaType::Array) => match &schema.items {
             Some(items) => ShapeKind::List {
                 items: Box::new(nested(items)),
                 order: list_order(schema),
@@ -38,10 +38,10 @@ pub(crate) fn shape(schema: &Schema, is_resource: bool, release: Release) -> Val
             },
             None => ShapeKind::Hidden,
         },
-        Some(Type::Object) if is_resource && !has_metadata(schema) => {
+        Some(SchemaType::Object) if is_resource && !has_metadata(schema) => {
             ShapeKind::Object(resource(schema, release))
         }
-        Some(Type::Object) => match schema.additional_schema() {
+        Some(SchemaType::Object) => match schema.additional_schema() {
             Some(values) if schema.properties.is_empty() => ShapeKind::Map(Box::new(nested(values))),
             _ => ShapeKind::Object(
                 schema.properties.iter().map(|(name, schema)| (name.clone(), nested(schema))).collect(),
@@ -69,9 +69,9 @@ fn list_order(schema: &Schema) -> Order {
 /// Whether a schema declares all fields that rules of resources can read.
 pub(super) fn has_metadata(schema: &Schema) -> bool {
     let is_text = |schema: &Schema, name: &str| {
-        schema.property(name).is_some_and(|schema| schema.kind == Some(Type::String))
+        schema.property(name).is_some_and(|schema| schema.kind == Some(SchemaType::String))
     };
-    let metadata = schema.property("metadata").filter(|schema| schema.kind == Some(Type::Object));
+    let metadata = schema.property("metadata").filter(|schema| schema.kind == Some(SchemaType::Object));
     is_text(schema, "kind")
         && is_text(schema, "apiVersion")
         && metadata.is_some_and(|metadata| is_text(metadata, "name") && is_text(metadata, "generateName"))

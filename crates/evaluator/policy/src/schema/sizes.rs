@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::declare::has_metadata;
-use super::model::{Schema, Type};
+use super::model::{Schema, SchemaType};
 use crate::cel::ast::Literal;
 use crate::cel::constant::Constant;
 use crate::cel::escape::escape;
@@ -28,23 +28,23 @@ pub(crate) fn sizes(schema: &Schema, is_resource: bool, release: Release) -> Opt
         return of(max_length.map_or(MAX_REQUEST - 2, |max| max.saturating_mul(4)), 1);
     }
     match schema.kind.as_ref()? {
-        Type::Other(_) => None,
-        Type::Boolean => of(0, 4),
-        Type::Integer | Type::Number => of(0, 1),
-        Type::String => match checks.and_then(|checks| checks.format.as_deref()) {
+        SchemaType::Other(_) => None,
+        SchemaType::Boolean => of(0, 4),
+        SchemaType::Integer | SchemaType::Number => of(0, 1),
+        SchemaType::String => match checks.and_then(|checks| checks.format.as_deref()) {
             Some("byte") => of(max_length.unwrap_or(MAX_REQUEST - 2), 2),
             Some("duration") => of(32, 3),
             Some("date") => of(12, 12),
             Some("date-time") => of(32, 21),
             _ => of(max_length.map_or_else(|| longest(schema), |max| max.saturating_mul(4)), 2),
         },
-        Type::Array => {
+        SchemaType::Array => {
             let items = nested(schema.items.as_deref()?)?;
             let max = bound(checks.and_then(|checks| checks.max_items));
             let max = max.unwrap_or((MAX_REQUEST - 2) / (items.min_bytes + 1));
             Some(Sizes { max, min_bytes: 2, within: InnerSizes::Elements(Box::new(items)) })
         }
-        Type::Object => {
+        SchemaType::Object => {
             let adds_metadata = is_resource && !has_metadata(schema);
             if let Some(values) = schema.additional_schema() {
                 let values = nested(values)?;

@@ -6,9 +6,9 @@
 
 use super::bounds;
 use super::correlate::Correlation;
-use super::formats::{self, Format};
-use super::model::{Additional, Checks, Schema, Type};
-use super::validator::{MAX_STEPS, Outcome, Validator, named};
+use super::formats::{self, StringFormat};
+use super::model::{Additional, Schema, SchemaType, ValueChecks};
+use super::validator::{MAX_STEPS, NodeErrors, Validator, named};
 use crate::field::{FieldError, Path, Validated};
 use crate::place::Place;
 use crate::release::Release;
@@ -58,10 +58,10 @@ impl Validator<'_> {
         schema: &'a Schema,
         place: &Place<'_>,
         pair: Option<&Correlation<'a>>,
-    ) -> Outcome {
-        let mut outcome = Outcome::default();
+    ) -> NodeErrors {
+        let mut outcome = NodeErrors::default();
         if !self.charge(place) {
-            return Outcome { is_undecided: true, ..outcome };
+            return NodeErrors { is_undecided: true, ..outcome };
         }
         if !schema.unsupported.is_empty() {
             self.undecided(place, &format!("the schema has {}", schema.unsupported.join(", ")));
@@ -93,7 +93,7 @@ impl Validator<'_> {
             outcome.matches += 1;
             self.object(entries, schema, place, pair, &mut outcome);
         }
-        if checks.is_some_and(Checks::has_junctors) {
+        if checks.is_some_and(ValueChecks::has_junctors) {
             outcome.unique();
         }
         // The API server never finds an object unchanged: a schema can't declare `metadata.uid`.
@@ -112,9 +112,9 @@ impl Validator<'_> {
         &self,
         value: Value<'_>,
         schema: &Schema,
-        format: Option<Format<'_>>,
+        format: Option<StringFormat<'_>>,
         place: &Place<'_>,
-        outcome: &mut Outcome,
+        outcome: &mut NodeErrors,
     ) {
         let types = self.types(schema);
         let (found, found_format) = match value {
@@ -126,21 +126,21 @@ impl Validator<'_> {
                 }
                 return;
             }
-            Value::Bool(_) => (Type::Boolean, ""),
-            Value::Int(_) => (Type::Integer, "int64"),
-            Value::Double(_) => (Type::Number, "float64"),
-            Value::String(_) => (Type::String, ""),
-            Value::List(_) => (Type::Array, ""),
-            _ => (Type::Object, ""),
+            Value::Bool(_) => (SchemaType::Boolean, ""),
+            Value::Int(_) => (SchemaType::Integer, "int64"),
+            Value::Double(_) => (SchemaType::Number, "float64"),
+            Value::String(_) => (SchemaType::String, ""),
+            Value::List(_) => (SchemaType::Array, ""),
+            _ => (SchemaType::Object, ""),
         };
         if types.is_empty() && format.is_none() {
             return;
         }
         // The validator applies.
         outcome.matches += 1;
-        let is_number = matches!(value, Value::Int(_)) && types.contains(&Type::Number)
+        let is_number = matches!(value, Value::Int(_)) && types.contains(&SchemaType::Number)
             || matches!(value, Value::Double(double) if bounds::is_integer(double, self.release))
-                && types.contains(&Type::Integer);
+                && types.contains(&SchemaType::Integer);
         let fits = types.contains(&found) || is_number;
         if let Some(format) = format {
             let is_sized = matches!(value, Value::String(_) | Value::List(_));
@@ -148,7 +148,7 @@ impl Validator<'_> {
                 outcome.push(self.wrong_type(place, format.name, found_format));
                 return;
             }
-            if is_sized && !types.contains(&Type::Number) && !types.contains(&Type::Integer) {
+            if is_sized && !types.contains(&SchemaType::Number) && !types.contains(&SchemaType::Integer) {
                 outcome.matches += 1;
                 return;
             }
@@ -171,9 +171,9 @@ impl Validator<'_> {
     fn junctors<'a>(
         &mut self,
         value: Value<'a>,
-        checks: &'a Checks,
+        checks: &'a ValueChecks,
         place: &Place<'_>,
-        outcome: &mut Outcome,
+        outcome: &mut NodeErrors,
     ) {
         if !checks.any_of.is_empty() {
             self.any_of(value, &checks.any_of, place, outcome);
@@ -207,9 +207,9 @@ impl Validator<'_> {
         value: Value<'a>,
         schemas: &'a [Schema],
         place: &Place<'_>,
-        outcome: &mut Outcome,
+        outcome: &mut NodeErrors,
     ) {
-        let mut best: Option<Outcome> = None;
+        let mut best: Option<NodeErrors> = None;
         let mut is_undecided = false;
         let undecided_before = self.undecided.len();
         for schema in schemas {
@@ -243,9 +243,9 @@ impl Validator<'_> {
         value: Value<'a>,
         schemas: &'a [Schema],
         place: &Place<'_>,
-        outcome: &mut Outcome,
+        outcome: &mut NodeErrors,
     ) {
-        let mut best: Option<Outcome> = None;
+        let mut best: Option<NodeErrors> = None;
         let mut first: Option<u64> = None;
         let mut valid = 0;
         for schema in schemas {
@@ -283,10 +283,10 @@ impl Validator<'_> {
     fn check_text(
         &mut self,
         text: &str,
-        checks: Option<&Checks>,
-        format: Option<Format<'_>>,
+        checks: Option<&ValueChecks>,
+        format: Option<StringFormat<'_>>,
         place: &Place<'_>,
-        outcome: &mut Outcome,
+        outcome: &mut NodeErrors,
     ) {
         outcome.matches += 1;
         let Some(checks) = checks else { return };
@@ -305,9 +305,9 @@ impl Validator<'_> {
     fn text_error(
         &mut self,
         text: &str,
-        checks: &Checks,
+        checks: &ValueChecks,
         place: &Place<'_>,
-        outcome: &mut Outcome,
+        outcome: &mut NodeErrors,
     ) -> Option<FieldError> {
         let len =
             if checks.max_length.is_some() || checks.min_length.is_some() { bounds::length(text) } else { 0 };
@@ -339,7 +339,13 @@ impl Validator<'_> {
         }
     }
 
-    fn check_values(&mut self, value: Value<'_>, checks: &Checks, place: &Place<'_>, outcome: &mut Outcome) {
+    fn check_values(
+        &mut self,
+        value: Value<'_>,
+        checks: &ValueChecks,
+        place: &Place<'_>,
+        outcome: &mut NodeErrors,
+    ) {
         if checks.values.is_empty() {
             return;
         }
@@ -363,7 +369,7 @@ impl Validator<'_> {
         schema: &'a Schema,
         place: &Place<'_>,
         pair: Option<&Correlation<'a>>,
-        outcome: &mut Outcome,
+        outcome: &mut NodeErrors,
     ) {
         outcome.matches += 2;
         if let Some(schema) = schema.items.as_deref() {
@@ -399,7 +405,7 @@ impl Validator<'_> {
         schema: &'a Schema,
         place: &Place<'_>,
         pair: Option<&Correlation<'a>>,
-        outcome: &mut Outcome,
+        outcome: &mut NodeErrors,
     ) {
         let checks = schema.checks.as_deref();
         let len = bounds::count(entries.len());

@@ -1,6 +1,6 @@
 //! The state and the result of a validation, which `validate` and `bounds` share.
 
-use super::model::{Schema, Type};
+use super::model::{Schema, SchemaType};
 use crate::field::{FieldError, Path, remove_duplicates};
 use crate::place::Place;
 use crate::release::Release;
@@ -26,38 +26,38 @@ pub(super) struct Validator<'p> {
 
 /// The types that a schema allows.
 #[derive(Clone, Copy)]
-pub(super) enum Types<'s> {
+pub(super) enum AllowedTypes<'s> {
     Any,
-    One(&'s Type),
+    One(&'s SchemaType),
     IntOrString,
 }
 
-impl Types<'_> {
-    pub(super) fn contains(self, kind: &Type) -> bool {
+impl AllowedTypes<'_> {
+    pub(super) fn contains(self, kind: &SchemaType) -> bool {
         match self {
-            Types::Any => false,
-            Types::One(one) => one == kind,
-            Types::IntOrString => matches!(kind, Type::Integer | Type::String),
+            AllowedTypes::Any => false,
+            AllowedTypes::One(one) => one == kind,
+            AllowedTypes::IntOrString => matches!(kind, SchemaType::Integer | SchemaType::String),
         }
     }
 
     pub(super) fn is_empty(self) -> bool {
-        matches!(self, Types::Any)
+        matches!(self, AllowedTypes::Any)
     }
 
     /// The names as in the API server's errors.
     pub(super) fn names(&self) -> &str {
         match self {
-            Types::Any => "",
-            Types::One(kind) => kind.name(),
-            Types::IntOrString => "integer,string",
+            AllowedTypes::Any => "",
+            AllowedTypes::One(kind) => kind.name(),
+            AllowedTypes::IntOrString => "integer,string",
         }
     }
 }
 
 /// The result of one schema.
 #[derive(Default)]
-pub(super) struct Outcome {
+pub(super) struct NodeErrors {
     pub(super) errors: Vec<FieldError>,
     /// Checks that were made, as the API server counts them.
     pub(super) matches: u64,
@@ -65,7 +65,7 @@ pub(super) struct Outcome {
     pub(super) is_undecided: bool,
 }
 
-impl Outcome {
+impl NodeErrors {
     pub(super) fn is_valid(&self) -> bool {
         self.errors.is_empty()
     }
@@ -76,7 +76,7 @@ impl Outcome {
         }
     }
 
-    pub(super) fn merge(&mut self, other: Outcome) {
+    pub(super) fn merge(&mut self, other: NodeErrors) {
         let room = MAX_ERRORS - self.errors.len();
         self.errors.extend(other.errors.into_iter().take(room));
         self.matches += other.matches;
@@ -129,11 +129,11 @@ impl Validator<'_> {
     }
 
     /// The types that a value must have. There are none if any type is allowed.
-    pub(super) fn types<'s>(&self, schema: &'s Schema) -> Types<'s> {
+    pub(super) fn types<'s>(&self, schema: &'s Schema) -> AllowedTypes<'s> {
         match &schema.kind {
-            _ if schema.is_int_or_string && !self.is_default => Types::IntOrString,
-            Some(kind) => Types::One(kind),
-            None => Types::Any,
+            _ if schema.is_int_or_string && !self.is_default => AllowedTypes::IntOrString,
+            Some(kind) => AllowedTypes::One(kind),
+            None => AllowedTypes::Any,
         }
     }
 }

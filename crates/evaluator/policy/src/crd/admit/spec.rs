@@ -9,7 +9,7 @@ use crate::cel::library::formats;
 use crate::crd::rules::field_path;
 use crate::field::{FieldError, Path};
 use crate::release::Release;
-use crate::schema::{Schema, Type};
+use crate::schema::{Schema, SchemaType};
 use crate::value::format::{is_printable, lowercase};
 use crate::value::{Value, equal};
 
@@ -342,7 +342,7 @@ fn selectable(fields: Value<'_>, schema: &Schema, path: &Path, errors: &mut Vec<
             invalid("must not point to fields in metadata");
         }
         let kind = of.and_then(|of| of.kind.as_ref());
-        if !matches!(kind, Some(Type::String | Type::Boolean | Type::Integer)) {
+        if !matches!(kind, Some(SchemaType::String | SchemaType::Boolean | SchemaType::Integer)) {
             invalid(
                 "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.",
             );

@@ -17,7 +17,9 @@ use crate::crd::embedded;
 use crate::crd::rules::{BUDGET, Compiled, has_rules};
 use crate::field::{FieldError, Path};
 use crate::release::{NEWEST, Release};
-use crate::schema::{Additional, Checks, Rule, Schema, Type, defaults, list_types, validate};
+use crate::schema::{
+    Additional, Schema, SchemaType, ValidationRule, ValueChecks, defaults, list_types, validate,
+};
 use crate::value::format::quote;
 use crate::value::{Arena, Value};
 
@@ -43,11 +45,12 @@ pub(super) static ANY: LazyLock<Schema> =
 /// A value of any type that keeps no fields, as below `additionalProperties: true`.
 static EMPTY: LazyLock<Schema> = LazyLock::new(|| Schema { nullable: true, ..Schema::default() });
 
-static STRING: LazyLock<Schema> = LazyLock::new(|| Schema { kind: Some(Type::String), ..Schema::default() });
+static STRING: LazyLock<Schema> =
+    LazyLock::new(|| Schema { kind: Some(SchemaType::String), ..Schema::default() });
 
 /// The metadata of every object. The schema of a CRD can restrict the names only.
 static METADATA: LazyLock<Schema> = LazyLock::new(|| Schema {
-    kind: Some(Type::Object),
+    kind: Some(SchemaType::Object),
     properties: ["generateName", "name"].map(|name| (name.into(), STRING.clone())).into(),
     preserve: Some(true),
     ..Schema::default()
@@ -253,13 +256,13 @@ impl<'c> Comparer<'c> {
         } else {
             match &schema.kind {
                 None => types::ALL & !types::NULL,
-                Some(Type::Object) => types::OBJECT,
-                Some(Type::Array) => types::LIST,
-                Some(Type::String) => types::STRING,
-                Some(Type::Integer) => types::INTEGER,
-                Some(Type::Number) => types::INTEGER | types::FRACTION,
-                Some(Type::Boolean) => types::BOOLEAN,
-                Some(Type::Other(_)) => 0,
+                Some(SchemaType::Object) => types::OBJECT,
+                Some(SchemaType::Array) => types::LIST,
+                Some(SchemaType::String) => types::STRING,
+                Some(SchemaType::Integer) => types::INTEGER,
+                Some(SchemaType::Number) => types::INTEGER | types::FRACTION,
+                Some(SchemaType::Boolean) => types::BOOLEAN,
+                Some(SchemaType::Other(_)) => 0,
             }
         };
         let is_removed = context.removes_null && context.prunes && !keeps_all;
@@ -280,7 +283,7 @@ impl<'c> Comparer<'c> {
 
     /// A rule that does not change sees other values if the declared type changes.
     fn declared(&mut self, old: &Schema, new: &Schema, place: &SchemaPlace<'_>) {
-        fn seen(schema: &Schema) -> (Option<&Type>, bool, Option<&str>, bool, bool) {
+        fn seen(schema: &Schema) -> (Option<&SchemaType>, bool, Option<&str>, bool, bool) {
             let format = schema.checks.as_ref().and_then(|checks| checks.format.as_deref());
             let format =
                 format.filter(|format| matches!(*format, "byte" | "date" | "date-time" | "duration"));
@@ -468,13 +471,13 @@ fn required(schema: &Schema) -> &[Box<str>] {
 }
 
 /// The parts of a rule that decide about objects.
-fn identity(rule: &Rule) -> (&str, bool) {
+fn identity(rule: &ValidationRule) -> (&str, bool) {
     (rule.rule.trim(), rule.optional_old_self == Some(true))
 }
 
 /// Returns whether a condition of a new schema can depend on a field that the old schema does not declare.
 fn can_depend_on_undeclared(schema: &Schema) -> bool {
-    schema.checks.as_deref().is_some_and(Checks::has_junctors)
+    schema.checks.as_deref().is_some_and(ValueChecks::has_junctors)
         // A conditional can turn an object into a dynamic value as well.
         || schema.rules.iter().any(|rule| rule.rule.contains("dyn") || rule.rule.contains('?'))
 }

@@ -16,7 +16,7 @@ use crate::field::{FieldError, Path};
 use crate::release::Release;
 use crate::schema::declare::shape;
 use crate::schema::sizes::{MAX_REQUEST, sizes};
-use crate::schema::{self, Rule, Schema, structural};
+use crate::schema::{self, Schema, ValidationRule, structural};
 
 /// Estimated cost that all rules of a schema can have.
 const SCHEMA_LIMIT: u64 = 100_000_000;
@@ -58,7 +58,13 @@ pub(super) fn costs(schema: &Schema, release: Release) -> Vec<(Path, u64)> {
 }
 
 /// Checks the fields of a rule that need no compilation.
-fn written(rule: &Rule, schema: &Schema, path: &Path, release: Release, errors: &mut Vec<FieldError>) {
+fn written(
+    rule: &ValidationRule,
+    schema: &Schema,
+    path: &Path,
+    release: Release,
+    errors: &mut Vec<FieldError>,
+) {
     let (text, message) = (rule.rule.trim(), rule.message.trim());
     let has_break = |text: &str| text.contains(['\n', '\r']);
     let names_field = release.names_fields_of_rules();
@@ -373,10 +379,10 @@ fn most_elements(schema: &Schema) -> Option<u64> {
     let checks = schema.checks.as_deref();
     let bound = |max: Option<i64>| max.map(|max| u64::try_from(max).unwrap_or(0));
     match schema.kind {
-        Some(schema::Type::Object) if schema.additional.is_some() => {
+        Some(schema::SchemaType::Object) if schema.additional.is_some() => {
             bound(checks.and_then(|checks| checks.max_properties))
         }
-        Some(schema::Type::Array) => bound(checks.and_then(|checks| checks.max_items)),
+        Some(schema::SchemaType::Array) => bound(checks.and_then(|checks| checks.max_items)),
         _ => Some(1),
     }
 }

@@ -9,7 +9,7 @@ use crate::crd::admit::document_path;
 use crate::field::{Path, PathStep};
 use crate::release::Release;
 use crate::schema::sizes::{MAX_REQUEST, sizes};
-use crate::schema::{Schema, Type};
+use crate::schema::{Schema, SchemaType};
 
 /// Estimated cost that a rule can have.
 pub(super) const RULE_LIMIT: u64 = 10_000_000;
@@ -32,8 +32,8 @@ pub(super) struct Bounded {
 pub(super) fn bounded(schema: &Schema, path: &Path) -> Option<Bounded> {
     let checks = schema.checks.as_deref();
     let (keyword, bound) = match schema.kind {
-        Some(Type::Array) => ("maxItems", checks.and_then(|checks| checks.max_items)),
-        Some(Type::Object) if schema.additional.is_some() => {
+        Some(SchemaType::Array) => ("maxItems", checks.and_then(|checks| checks.max_items)),
+        Some(SchemaType::Object) if schema.additional.is_some() => {
             ("maxProperties", checks.and_then(|checks| checks.max_properties))
         }
         _ => return None,
@@ -49,7 +49,7 @@ fn unbounded(schema: &Schema, path: &Path, left: &mut usize, found: &mut Vec<Bou
         return;
     }
     let checks = schema.checks.as_deref();
-    let is_text = schema.kind == Some(Type::String) || schema.is_int_or_string;
+    let is_text = schema.kind == Some(SchemaType::String) || schema.is_int_or_string;
     let has_size = |format: Option<&str>| matches!(format, Some("duration" | "date" | "date-time"));
     let is_open = checks.is_none_or(|checks| {
         checks.max_length.is_none() && checks.values.is_empty() && !has_size(checks.format.as_deref())

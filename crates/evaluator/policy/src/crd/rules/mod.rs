@@ -33,7 +33,7 @@ use crate::expression::library;
 use crate::field::{FieldError, Path};
 use crate::release::Release;
 use crate::schema::declare::{declare, shape};
-use crate::schema::{Rule, Schema};
+use crate::schema::{Schema, ValidationRule};
 use crate::value::ValueShape;
 use crate::value::format::go_json;
 
@@ -149,7 +149,7 @@ pub(super) struct StoredRules {
 
 impl StoredRules {
     /// Adds the expressions of rules.
-    pub(super) fn add(&mut self, rules: &[Rule], release: Release) {
+    pub(super) fn add(&mut self, rules: &[ValidationRule], release: Release) {
         for rule in rules {
             self.rules.insert(rule.rule.clone());
             if !rule.message_expression.is_empty() {
@@ -175,7 +175,7 @@ impl Compiler {
     }
 
     /// The environments of a rule and of its message expression. `of` is the type of `self`.
-    fn environments(&self, rule: &Rule, of: &CelType) -> [Environment; 2] {
+    fn environments(&self, rule: &ValidationRule, of: &CelType) -> [Environment; 2] {
         let is_stored =
             [self.stored.rules.contains(&rule.rule), self.stored.messages.contains(&rule.message_expression)];
         is_stored.map(|is_stored| {
@@ -283,7 +283,7 @@ impl Compiler {
     fn checked(
         &mut self,
         program: Result<Program, CompileError>,
-        rule: &Rule,
+        rule: &ValidationRule,
         path: &Path,
         text: impl FnOnce(&CompileError) -> String,
     ) -> Option<Program> {
@@ -310,7 +310,7 @@ fn child_type(of: Option<&CelType>) -> Option<CelType> {
 }
 
 /// A rule in an error, as JSON. API servers before 1.34 print it in the syntax of Go.
-fn shown_rule(rule: &Rule) -> String {
+fn shown_rule(rule: &ValidationRule) -> String {
     let text = |text: &str| go_json(crate::value::Value::String(text));
     format!(
         r#"{{"Rule":{},"Message":{},"MessageExpression":{},"Reason":{},"FieldPath":{},"OptionalOldSelf":{}}}"#,
