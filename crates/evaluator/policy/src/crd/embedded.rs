@@ -43,7 +43,7 @@ pub(super) fn decode<'a>(
     schema: &Schema,
     arena: &'a Arena,
 ) -> Result<(Value<'a>, Vec<Path>), Vec<Undecodable<'a>>> {
-    let mut decoder = Decoder { arena, unknown: Vec::new(), undecodable: Vec::new() };
+    let mut decoder = EmbeddedDecoder { arena, unknown: Vec::new(), undecodable: Vec::new() };
     let value = decoder.value(value, schema, &Path::default());
     if !decoder.undecodable.is_empty() {
         return Err(decoder.undecodable);
@@ -52,13 +52,13 @@ pub(super) fn decode<'a>(
     Ok((value, decoder.unknown))
 }
 
-struct Decoder<'a> {
+struct EmbeddedDecoder<'a> {
     arena: &'a Arena,
     unknown: Vec<Path>,
     undecodable: Vec<Undecodable<'a>>,
 }
 
-impl<'a> Decoder<'a> {
+impl<'a> EmbeddedDecoder<'a> {
     fn value(&mut self, value: Value<'a>, schema: &Schema, path: &Path) -> Value<'a> {
         match value {
             Value::Object(entries) => {

@@ -17,7 +17,7 @@
 //! Duplicate keys are an error of the reader. `apiVersion` and `kind` are right, since they led to the CRD. Schema and rules see the metadata
 //! that the API server sets in an update: [`as_stored`]. The resource version belongs to the storage, which comes after policies.
 
-use super::rules::Objects;
+use super::rules::RuleInput;
 use super::{Crd, Scale, Version, embedded, scale};
 use crate::field::{ErrorKind, FieldError, Path, Validated, remove_duplicates};
 use crate::meta::{self, MetadataChecks, NameSyntax};
@@ -187,8 +187,8 @@ const KEPT: [&str; 5] =
 ///
 /// An update keeps the uid and the times of the old object. The generation increases if a field outside of the metadata changes. A
 /// manifest rarely has these fields, and the old object often lacks them.
-fn as_stored<'a>(new: Value<'a>, old: Option<Value<'a>>, arena: &'a Arena) -> Objects<'a> {
-    let Some(old) = old else { return Objects { new, old: None, other: None } };
+fn as_stored<'a>(new: Value<'a>, old: Option<Value<'a>>, arena: &'a Arena) -> RuleInput<'a> {
+    let Some(old) = old else { return RuleInput { new, old: None, other: None } };
     let before = metadata_of(old);
     let generation = match before.field("generation") {
         Some(Value::Int(generation)) if generation > 0 => generation,
@@ -205,7 +205,7 @@ fn as_stored<'a>(new: Value<'a>, old: Option<Value<'a>>, arena: &'a Arena) -> Ob
     let with = |managed| with_metadata(new, &[&kept[..], &[fields(managed)]].concat(), arena);
     let old_fields = [("generation", Value::Int(generation)), fields("kept")];
     let old = with_metadata(old, &old_fields, arena);
-    Objects { new: with("kept"), old: Some(old), other: Some(with("changed")) }
+    RuleInput { new: with("kept"), old: Some(old), other: Some(with("changed")) }
 }
 
 /// An object without metadata.

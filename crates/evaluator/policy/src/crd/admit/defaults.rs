@@ -5,7 +5,7 @@
 
 use crate::crd::embedded::{self, Undecodable};
 use crate::crd::rules;
-use crate::crd::rules::Compiled;
+use crate::crd::rules::CompiledRules;
 use crate::field::{FieldError, Path, PathStep, Validated};
 use crate::release::Release;
 use crate::schema::{Schema, prune, validate};
@@ -20,7 +20,7 @@ pub(super) fn check(
     keep_going: &dyn Fn() -> bool,
 ) -> Validated {
     let root = Schema { is_embedded_resource: true, ..schema.clone() };
-    let mut checker = Checker {
+    let mut checker = DefaultChecker {
         release: Release::for_stored(release.server),
         must_be_pruned,
         budget: rules::BUDGET,
@@ -42,7 +42,7 @@ struct Around<'s> {
     in_meta: bool,
 }
 
-struct Checker<'k> {
+struct DefaultChecker<'k> {
     release: Release,
     must_be_pruned: bool,
     /// Cost that is left for the rules of all defaults.
@@ -52,10 +52,10 @@ struct Checker<'k> {
 }
 
 /// No more defaults are checked.
-struct Stop;
+struct DefaultsEnd;
 
-impl Checker<'_> {
-    fn schema(&mut self, schema: &Schema, around: &Around<'_>, path: &Path) -> Result<(), Stop> {
+impl DefaultChecker<'_> {
+    fn schema(&mut self, schema: &Schema, around: &Around<'_>, path: &Path) -> Result<(), DefaultsEnd> {
         let own;
         let around = if schema.is_embedded_resource {
             own = Around { root: schema, steps: Vec::new(), in_meta: false };
@@ -80,7 +80,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn default(&mut self, schema: &Schema, around: &Around<'_>, path: &Path) -> Result<(), Stop> {
+    fn default(&mut self, schema: &Schema, around: &Around<'_>, path: &Path) -> Result<(), DefaultsEnd> {
         let Some(default) = &schema.default else { return Ok(()) };
         let path = path.child("default");
         let arena = Arena::new();
@@ -165,11 +165,11 @@ impl Checker<'_> {
         is_resource: bool,
         value: Value<'_>,
         path: &Path,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), DefaultsEnd> {
         if !rules::has_rules(schema) {
             return Ok(());
         }
-        let (compiled, errors) = Compiled::of(schema, is_resource, self.release);
+        let (compiled, errors) = CompiledRules::of(schema, is_resource, self.release);
         // Rules that don't compile are errors of their own. Without a message expression, an error has the rule.
         let is_message = |error: &FieldError| {
             error.path.steps().last() == Some(&PathStep::Field("messageExpression".to_owned()))
@@ -192,7 +192,7 @@ impl Checker<'_> {
             self.found.errors.extend(judged.errors.into_iter().map(below));
             self.found.undecided.extend(judged.undecided.into_iter().map(below));
         }
-        self.budget = least.ok_or(Stop)?;
+        self.budget = least.ok_or(DefaultsEnd)?;
         Ok(())
     }
 }

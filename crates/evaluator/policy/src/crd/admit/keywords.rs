@@ -32,7 +32,7 @@ impl Strictness {
 
 /// The place of a schema in a CRD.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Within {
+pub(crate) struct KeywordPlace {
     is_root: bool,
     /// Whether the schema describes `metadata`, `apiVersion` or `kind` of an object.
     in_meta: bool,
@@ -40,7 +40,7 @@ pub(crate) struct Within {
     no_defaults: Option<String>,
 }
 
-impl Within {
+impl KeywordPlace {
     /// The root of a schema.
     pub(crate) fn root() -> Self {
         Self { is_root: true, ..Self::default() }
@@ -78,7 +78,7 @@ impl Within {
 /// Adds the errors of one schema.
 pub(crate) fn check(
     schema: &Schema,
-    within: &Within,
+    within: &KeywordPlace,
     strictness: Strictness,
     path: &Path,
     errors: &mut Vec<FieldError>,
@@ -118,7 +118,7 @@ fn types(schema: &Schema, strictness: Strictness, path: &Path, errors: &mut Vec<
     }
 }
 
-fn unsupported(schema: &Schema, within: &Within, path: &Path, errors: &mut Vec<FieldError>) {
+fn unsupported(schema: &Schema, within: &KeywordPlace, path: &Path, errors: &mut Vec<FieldError>) {
     if let Some(reason) = within.no_defaults.as_ref().filter(|_| schema.default.is_some()) {
         errors.push(FieldError::forbidden(&path.child("default"), &format!("must not be set {reason}")));
     }

@@ -31,7 +31,7 @@ use crate::release::Release;
 use crate::schema::{Schema, structural};
 use crate::value::Value;
 use ratchet::Ratchet;
-use spec::Spec;
+use spec::DefinitionSpec;
 
 /// The annotation without which the API server refuses CRDs of its own groups.
 const APPROVAL: &str = "api-approved.kubernetes.io";
@@ -68,8 +68,8 @@ pub fn admit(
         _ => Ratchet::all(),
     };
     let mut found = CrdChecks { release, errors: Vec::new(), undecided: Vec::new() };
-    let spec = Spec::new(new);
-    let before = old.map(Spec::new);
+    let spec = DefinitionSpec::new(new);
+    let before = old.map(DefinitionSpec::new);
     found.metadata(new, old, &spec);
     spec.check(&mut found.errors);
     found.schemas(&crd, &spec, &ratchet, keep_going);
@@ -100,7 +100,7 @@ struct CrdChecks {
 
 impl CrdChecks {
     /// Checks the metadata. An update does not check the name again.
-    fn metadata(&mut self, new: Value<'_>, old: Option<Value<'_>>, spec: &Spec<'_>) {
+    fn metadata(&mut self, new: Value<'_>, old: Option<Value<'_>>, spec: &DefinitionSpec<'_>) {
         let (path, release) = (Path::new("metadata"), self.release);
         let metadata = new.field("metadata").unwrap_or_default();
         let name = spec::text(metadata, "name");
@@ -123,7 +123,13 @@ impl CrdChecks {
     }
 
     /// Checks the schema of each version, or that of all versions.
-    fn schemas(&mut self, crd: &Crd, spec: &Spec<'_>, ratchet: &Ratchet, keep_going: &dyn Fn() -> bool) {
+    fn schemas(
+        &mut self,
+        crd: &Crd,
+        spec: &DefinitionSpec<'_>,
+        ratchet: &Ratchet,
+        keep_going: &dyn Fn() -> bool,
+    ) {
         let keeps = matches!(spec.value.field("preserveUnknownFields"), Some(Value::Bool(true)));
         let any = |is_found: &dyn Fn(&Schema) -> bool| {
             let mut schemas = crd.versions.iter().filter_map(|version| version.schema.as_ref());
@@ -151,7 +157,7 @@ impl CrdChecks {
             let Some(version) = crd.versions.get(part.index) else { continue };
             let Some(schema) = &version.schema else { continue };
             let path = part.path.child("openAPIV3Schema");
-            let options = rules::Options {
+            let options = rules::RuleOptions {
                 release: self.release,
                 stored: &ratchet.stored,
                 is_unchanged: ratchet.unchanged.contains(&version.name),
@@ -178,7 +184,7 @@ impl CrdChecks {
                 self.errors.extend_from_slice(&errors);
                 errors.is_empty()
             };
-            let errors = rules::check(schema, rules::Options { compiles, ..options }, &path);
+            let errors = rules::check(schema, rules::RuleOptions { compiles, ..options }, &path);
             self.errors.extend(errors);
             if must_be_structural && !is_supported && self.errors.len() == before {
                 let detail = "OpenAPIV3Schema 'schema' is not supported";
@@ -204,7 +210,7 @@ impl CrdChecks {
     }
 
     /// Checks the status, which is that before the update.
-    fn status(&mut self, spec: &Spec<'_>, old: Option<(Value<'_>, &Spec<'_>)>) {
+    fn status(&mut self, spec: &DefinitionSpec<'_>, old: Option<(Value<'_>, &DefinitionSpec<'_>)>) {
         let Some((old, before)) = old else {
             let stored: Vec<&str> = spec.storage().into_iter().take(1).collect();
             return spec::stored_versions(spec, &stored, self.release, &mut self.errors);

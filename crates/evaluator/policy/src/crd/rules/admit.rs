@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::hint::{self, Bounded, RULE_LIMIT};
-use super::{Compiler, ROOT_TYPE, StoredRules, child_type, field_path};
+use super::{ROOT_TYPE, RuleCompiler, StoredRules, child_type, field_path};
 use crate::cel::escape::escape;
 use crate::cel::estimate::{InnerSizes, Sizes};
 use crate::cel::program::Program;
@@ -30,7 +30,7 @@ const REASONS: [&str; 4] =
 
 /// How a schema is checked.
 #[derive(Clone, Copy)]
-pub(crate) struct Options<'o> {
+pub(crate) struct RuleOptions<'o> {
     /// That of new expressions.
     pub(crate) release: Release,
     /// Expressions of the CRD before an update.
@@ -43,9 +43,9 @@ pub(crate) struct Options<'o> {
 }
 
 /// Returns the errors of the keywords and rules of a schema, whose path is `path`.
-pub(crate) fn check(schema: &Schema, options: Options<'_>, path: &Path) -> Vec<FieldError> {
+pub(crate) fn check(schema: &Schema, options: RuleOptions<'_>, path: &Path) -> Vec<FieldError> {
     let compiles = options.compiles && super::has_rules(schema);
-    Admission::new(schema, Options { compiles, ..options }, path).finish()
+    RuleChecks::new(schema, RuleOptions { compiles, ..options }, path).finish()
 }
 
 /// Returns the estimated costs of all rules and message expressions.
@@ -53,8 +53,8 @@ pub(crate) fn check(schema: &Schema, options: Options<'_>, path: &Path) -> Vec<F
 pub(super) fn costs(schema: &Schema, release: Release) -> Vec<(Path, u64)> {
     let stored = Arc::default();
     let strictness = Strictness::ALL;
-    let options = Options { release, stored: &stored, is_unchanged: false, strictness, compiles: true };
-    Admission::new(schema, options, &Path::default()).costs
+    let options = RuleOptions { release, stored: &stored, is_unchanged: false, strictness, compiles: true };
+    RuleChecks::new(schema, options, &Path::default()).costs
 }
 
 /// Checks the fields of a rule that need no compilation.
@@ -111,13 +111,13 @@ fn written(
 }
 
 /// A schema within a CRD.
-struct Place {
+struct RulePlace {
     of: Option<CelType>,
     /// Whether a schema around it has rules.
     in_rules: bool,
     /// Whether a schema around it, with rules there or around it, has no type. The API server then finds none for this one.
     is_untyped: bool,
-    within: keywords::Within,
+    within: keywords::KeywordPlace,
     /// How often it can occur, if that has a limit.
     cardinality: Option<u64>,
     /// The lists and maps around it.
@@ -126,9 +126,9 @@ struct Place {
     uncorrelated: Option<Path>,
 }
 
-struct Admission<'o> {
-    options: Options<'o>,
-    compiler: Compiler,
+struct RuleChecks<'o> {
+    options: RuleOptions<'o>,
+    compiler: RuleCompiler,
     /// The path of the schema as the API server prints it.
     printed: Path,
     costs: Vec<(Path, u64)>,
@@ -137,18 +137,18 @@ struct Admission<'o> {
     hints: usize,
 }
 
-impl<'o> Admission<'o> {
-    fn new(schema: &Schema, options: Options<'o>, printed: &Path) -> Self {
-        let compiler = Compiler::new(options.release, options.stored);
+impl<'o> RuleChecks<'o> {
+    fn new(schema: &Schema, options: RuleOptions<'o>, printed: &Path) -> Self {
+        let compiler = RuleCompiler::new(options.release, options.stored);
         let (costs, errors, hints) = (Vec::new(), Vec::new(), 0);
-        let mut admission = Admission { options, compiler, printed: printed.clone(), costs, errors, hints };
+        let mut admission = RuleChecks { options, compiler, printed: printed.clone(), costs, errors, hints };
         let (mut of, mut all_sizes) = (None, None);
         if options.compiles {
             of = admission.compiler.declare(&shape(schema, true, options.release), ROOT_TYPE);
             all_sizes = sizes(schema, true, options.release);
         }
-        let within = keywords::Within::root();
-        let root = Place {
+        let within = keywords::KeywordPlace::root();
+        let root = RulePlace {
             of,
             in_rules: false,
             is_untyped: false,
@@ -162,8 +162,8 @@ impl<'o> Admission<'o> {
     }
 
     /// Checks the keywords of a schema, and what is written in its rules. Returns whether they are right.
-    fn keywords(&mut self, schema: &Schema, within: &keywords::Within, path: &Path) -> bool {
-        let Options { release, strictness, .. } = self.options;
+    fn keywords(&mut self, schema: &Schema, within: &keywords::KeywordPlace, path: &Path) -> bool {
+        let RuleOptions { release, strictness, .. } = self.options;
         let before = self.errors.len();
         keywords::check(schema, within, strictness, path, &mut self.errors);
         for (index, rule) in schema.rules.iter().enumerate() {
@@ -175,7 +175,7 @@ impl<'o> Admission<'o> {
 
     /// Checks a schema and those within. Returns whether all keywords are right: the API server compiles the rules of a schema only if
     /// they are.
-    fn schema(&mut self, schema: &Schema, place: &Place, sizes: Option<&Sizes>, path: &Path) -> bool {
+    fn schema(&mut self, schema: &Schema, place: &RulePlace, sizes: Option<&Sizes>, path: &Path) -> bool {
         let mut is_valid = self.keywords(schema, &place.within, path);
         for (path, inner) in structural::junctors(schema, path) {
             is_valid &= self.clause(inner, &place.within.inner(), &path);
@@ -189,7 +189,7 @@ impl<'o> Admission<'o> {
             && in_rules
             && place.of.is_none()
             && self.own_type(schema, place, path).is_none();
-        let child = |of, within| Place {
+        let child = |of, within| RulePlace {
             of,
             in_rules,
             is_untyped,
@@ -235,7 +235,7 @@ impl<'o> Admission<'o> {
     }
 
     /// Checks a schema within `allOf` and its like, whose rules are never compiled.
-    fn clause(&mut self, schema: &Schema, within: &keywords::Within, path: &Path) -> bool {
+    fn clause(&mut self, schema: &Schema, within: &keywords::KeywordPlace, path: &Path) -> bool {
         let mut is_valid = self.keywords(schema, within, path);
         for (path, inner) in structural::junctors(schema, path) {
             is_valid &= self.clause(inner, within, &path);
@@ -254,7 +254,7 @@ impl<'o> Admission<'o> {
     }
 
     /// Returns the type of a schema that the schemas around it don't have.
-    fn own_type(&mut self, schema: &Schema, place: &Place, path: &Path) -> Option<CelType> {
+    fn own_type(&mut self, schema: &Schema, place: &RulePlace, path: &Path) -> Option<CelType> {
         if place.is_untyped {
             return None;
         }
@@ -264,7 +264,7 @@ impl<'o> Admission<'o> {
     }
 
     /// Compiles the rules of a schema and estimates their cost.
-    fn rules(&mut self, schema: &Schema, place: &Place, sizes: Option<&Sizes>, path: &Path) {
+    fn rules(&mut self, schema: &Schema, place: &RulePlace, sizes: Option<&Sizes>, path: &Path) {
         // A schema within one that has no type in expressions has its own type.
         let is_resource = path.is_empty() || schema.is_embedded_resource;
         let (own, own_sizes);
@@ -327,7 +327,7 @@ impl<'o> Admission<'o> {
     }
 
     /// Checks that a rule that reads `oldSelf` can have an old value, and that only such a rule makes it optional.
-    fn old_self(&mut self, schema: &Schema, index: usize, reads_old: bool, place: &Place, path: &Path) {
+    fn old_self(&mut self, schema: &Schema, index: usize, reads_old: bool, place: &RulePlace, path: &Path) {
         let Some(rule) = schema.rules.get(index) else { return };
         let at = path.child("x-kubernetes-validations").index(index);
         if reads_old {

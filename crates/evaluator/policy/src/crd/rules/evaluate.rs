@@ -4,7 +4,7 @@
 //! the update: fields have one, and elements of lists only in lists of type `map`. A rule that is false is a warning if its value did
 //! not change.
 
-use super::{Compiled, CompiledRule, Node};
+use super::{CompiledRule, CompiledRules, RuleNode};
 use crate::cel::environment::{OLD_SELF, SELF};
 use crate::cel::eval::{Activation, EvalInput, Nothing};
 use crate::cel::outcome::{Cancel, EvalContext, EvalResult, NoValue};
@@ -36,7 +36,7 @@ const OUT_OF_BUDGET: &str =
 
 /// The objects that rules see.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::crd) struct Objects<'a> {
+pub(in crate::crd) struct RuleInput<'a> {
     /// The object with defaults and without unknown fields.
     pub(in crate::crd) new: Value<'a>,
     /// The object before an update.
@@ -46,12 +46,12 @@ pub(in crate::crd) struct Objects<'a> {
     pub(in crate::crd) other: Option<Value<'a>>,
 }
 
-impl Compiled {
+impl CompiledRules {
     /// Evaluates the rules of an object. `schema` is that of the rules.
     pub(in crate::crd) fn validate<'a>(
         &'a self,
         schema: &'a Schema,
-        objects: Objects<'a>,
+        objects: RuleInput<'a>,
         arena: &'a Arena,
         keep_going: &'a dyn Fn() -> bool,
     ) -> Validated {
@@ -69,13 +69,13 @@ impl Compiled {
         keep_going: &'a dyn Fn() -> bool,
     ) -> (Validated, Option<u64>) {
         let pair = old.map(|old| Correlation::new(new, old, schema));
-        self.judge(budget, Objects { new, old, other: None }, [pair.as_ref(), None], arena, keep_going)
+        self.judge(budget, RuleInput { new, old, other: None }, [pair.as_ref(), None], arena, keep_going)
     }
 
     fn judge<'a>(
         &'a self,
         budget: u64,
-        objects: Objects<'a>,
+        objects: RuleInput<'a>,
         [pair, unchanged]: [Option<&Correlation<'a>>; 2],
         arena: &'a Arena,
         keep_going: &'a dyn Fn() -> bool,
@@ -86,7 +86,7 @@ impl Compiled {
         let other = objects.other.map(|other| arena.store(other));
         let release = self.release;
         let mut run =
-            Run { context, release, budget, ratchets, other, compared: 0, found: Validated::default() };
+            RuleRun { context, release, budget, ratchets, other, compared: 0, found: Validated::default() };
         let at = At { place: &Place::root(), pair, unchanged };
         // The end of the budget is an error of its own.
         let end = run.value(node, &self.shape, arena.store(objects.new), at);
@@ -96,7 +96,7 @@ impl Compiled {
 }
 
 /// State of one object.
-struct Run<'a> {
+struct RuleRun<'a> {
     context: EvalContext<'a>,
     release: Release,
     budget: u64,
@@ -109,7 +109,7 @@ struct Run<'a> {
 }
 
 /// No more rules are evaluated.
-struct Stop;
+struct RulesEnd;
 
 /// A value that is visited, and the one before the update.
 #[derive(Clone, Copy)]
@@ -140,14 +140,14 @@ impl<'a> Activation<'a> for Selves<'a> {
     }
 }
 
-impl<'a> Run<'a> {
+impl<'a> RuleRun<'a> {
     fn value(
         &mut self,
-        node: &'a Node,
+        node: &'a RuleNode,
         shape: &'a ValueShape,
         value: &'a Value<'a>,
         at: At<'_, 'a>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), RulesEnd> {
         if matches!(value, Value::Null) {
             return Ok(());
         }
@@ -181,12 +181,12 @@ impl<'a> Run<'a> {
 
     fn field(
         &mut self,
-        node: &'a Node,
+        node: &'a RuleNode,
         shape: &'a ValueShape,
         (name, value): (&str, &'a Value<'a>),
         at: At<'_, 'a>,
         place: Place<'_>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), RulesEnd> {
         let Some(shape) = node.shape.as_ref().or_else(|| shape.property(name)) else { return Ok(()) };
         let pair = at.pair.and_then(|pair| pair.field(name));
         // The API server converts both objects to one version, so it can't see whether these fields changed.
@@ -197,11 +197,11 @@ impl<'a> Run<'a> {
 
     fn rules(
         &mut self,
-        node: &'a Node,
+        node: &'a RuleNode,
         shape: &'a ValueShape,
         value: &'a Value<'a>,
         at: At<'_, 'a>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), RulesEnd> {
         if node.rules.is_empty() {
             return Ok(());
         }
@@ -259,13 +259,13 @@ impl<'a> Run<'a> {
 
     fn rule(
         &mut self,
-        node: &Node,
+        node: &RuleNode,
         rule: &'a CompiledRule,
         selves: &Selves<'a>,
         plain: &Selves<'a>,
         value: &Value<'a>,
         at: At<'_, 'a>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), RulesEnd> {
         let (outcome, cost) = self.evaluate(&rule.program, selves);
         if let Err(NoValue::Cancelled(Cancel::Limit(_)) | NoValue::Unknown(_)) = outcome {
             return self.undecided(rule, at);
@@ -306,12 +306,12 @@ impl<'a> Run<'a> {
     /// A rule is false.
     fn broken(
         &mut self,
-        node: &Node,
+        node: &RuleNode,
         rule: &'a CompiledRule,
         selves: &Selves<'a>,
         value: &Value<'a>,
         at: At<'_, 'a>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), RulesEnd> {
         let place = at.place.path(&Path::default());
         let path = match &rule.field {
             None => place.clone(),
@@ -325,7 +325,7 @@ impl<'a> Run<'a> {
             Ok(None) if rule.has_message => self.error(node, rule, value, &path, &rule.label),
             Ok(None) => self.error(node, rule, value, &path, &format!("failed rule: {}", rule.label)),
             Err(detail) => {
-                stop = Err(Stop);
+                stop = Err(RulesEnd);
                 FieldError::invalid(&path, &node.type_name, &detail)
             }
         };
@@ -362,7 +362,7 @@ impl<'a> Run<'a> {
     /// The error of a rule that is false.
     fn error(
         &self,
-        node: &Node,
+        node: &RuleNode,
         rule: &CompiledRule,
         value: &Value<'a>,
         path: &Path,
@@ -403,14 +403,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn stop(&mut self, node: &Node, at: At<'_, 'a>, detail: &str) -> Result<(), Stop> {
+    fn stop(&mut self, node: &RuleNode, at: At<'_, 'a>, detail: &str) -> Result<(), RulesEnd> {
         self.report(FieldError::invalid(&at.place.path(&Path::default()), &node.type_name, detail));
-        Err(Stop)
+        Err(RulesEnd)
     }
 
-    fn undecided(&mut self, rule: &CompiledRule, at: At<'_, 'a>) -> Result<(), Stop> {
+    fn undecided(&mut self, rule: &CompiledRule, at: At<'_, 'a>) -> Result<(), RulesEnd> {
         self.doubt(rule, at, "the rule needs too much time or memory");
-        Err(Stop)
+        Err(RulesEnd)
     }
 
     fn doubt(&mut self, rule: &CompiledRule, at: At<'_, 'a>, why: &str) {

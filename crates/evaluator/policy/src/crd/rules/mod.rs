@@ -22,8 +22,8 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-pub(super) use admit::{Options, check};
-pub(super) use evaluate::{BUDGET, Objects};
+pub(super) use admit::{RuleOptions, check};
+pub(super) use evaluate::{BUDGET, RuleInput};
 
 use crate::cel::environment::{Environment, StructFields};
 use crate::cel::escape::escape;
@@ -44,14 +44,14 @@ const STRING: Accepted = &[CelType::String];
 const ROOT_TYPE: &str = "selfType0";
 
 /// The compiled rules of a schema.
-pub struct Compiled {
-    root: Option<Node>,
+pub struct CompiledRules {
+    root: Option<RuleNode>,
     shape: ValueShape,
     release: Release,
 }
 
 /// The rules of a field and of the fields within.
-struct Node {
+struct RuleNode {
     rules: Vec<CompiledRule>,
     /// The shape of the node's values, if the parent's shape has another one for it. This is the case for the metadata of embedded
     /// objects. The API server compiles their rules with the fields of all objects, and evaluates them with the fields of the schema.
@@ -61,9 +61,9 @@ struct Node {
     /// Whether a rule reads `oldSelf`. Without one, messages can't read it either.
     uses_old: bool,
     /// Rules of additional properties.
-    values: Option<Box<Node>>,
-    properties: Vec<(Box<str>, Node)>,
-    items: Option<Box<Node>>,
+    values: Option<Box<RuleNode>>,
+    properties: Vec<(Box<str>, RuleNode)>,
+    items: Option<Box<RuleNode>>,
 }
 
 struct CompiledRule {
@@ -82,7 +82,7 @@ struct CompiledRule {
     old_is_optional: bool,
 }
 
-impl Compiled {
+impl CompiledRules {
     /// Compiles the rules of a structural schema of a CRD. The errors are those of the API server when the CRD is created, below an empty
     /// path.
     pub fn new(schema: &Schema, release: Release) -> Result<Self, Vec<FieldError>> {
@@ -97,7 +97,7 @@ impl Compiled {
         if !has_rules(schema) {
             return (compiled, Vec::new());
         }
-        let mut compiler = Compiler::new(release, &Arc::default());
+        let mut compiler = RuleCompiler::new(release, &Arc::default());
         let of = compiler.declare(&compiled.shape, ROOT_TYPE);
         compiled.root = compiler.node(schema, of.as_ref(), &Path::default());
         (compiled, compiler.errors)
@@ -106,19 +106,19 @@ impl Compiled {
 
 /// The rules of a schema, compiled for the release that asked last.
 #[derive(Default)]
-pub(super) struct Cache(Mutex<Option<(Release, Outcome)>>);
+pub(super) struct RulesCache(Mutex<Option<(Release, CachedRules)>>);
 
 /// Compiled rules, or why they don't compile.
-type Outcome = Arc<Result<Compiled, Vec<FieldError>>>;
+type CachedRules = Arc<Result<CompiledRules, Vec<FieldError>>>;
 
-impl Cache {
+impl RulesCache {
     /// Returns the compiled rules of the schema that this cache belongs to.
-    pub(super) fn get(&self, schema: &Schema, release: Release) -> Outcome {
+    pub(super) fn get(&self, schema: &Schema, release: Release) -> CachedRules {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &*known {
             Some((of, rules)) if *of == release => Arc::clone(rules),
             _ => {
-                let rules = Arc::new(Compiled::new(schema, release));
+                let rules = Arc::new(CompiledRules::new(schema, release));
                 *known = Some((release, Arc::clone(&rules)));
                 rules
             }
@@ -126,7 +126,7 @@ impl Cache {
     }
 }
 
-impl fmt::Debug for Cache {
+impl fmt::Debug for RulesCache {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Cache")
     }
@@ -161,7 +161,7 @@ impl StoredRules {
     }
 }
 
-struct Compiler {
+struct RuleCompiler {
     release: Release,
     stored: Arc<StoredRules>,
     /// The types of all objects of the schema.
@@ -169,7 +169,7 @@ struct Compiler {
     errors: Vec<FieldError>,
 }
 
-impl Compiler {
+impl RuleCompiler {
     fn new(release: Release, stored: &Arc<StoredRules>) -> Self {
         Self { release, stored: Arc::clone(stored), structs: Arc::default(), errors: Vec::new() }
     }
@@ -191,7 +191,7 @@ impl Compiler {
     }
 
     /// Compiles the rules of a schema. `of` is the type of its values.
-    fn node(&mut self, schema: &Schema, of: Option<&CelType>, path: &Path) -> Option<Node> {
+    fn node(&mut self, schema: &Schema, of: Option<&CelType>, path: &Path) -> Option<RuleNode> {
         let rules = self.rules(schema, of, path);
         let element = child_type(of);
         let child = |compiler: &mut Self, schema: Option<&Schema>, field: &str| {
@@ -213,7 +213,7 @@ impl Compiler {
         let is_empty = rules.is_empty() && values.is_none() && properties.is_empty() && items.is_none();
         let uses_old = rules.iter().any(|rule| rule.program.reads.old_self);
         let type_name = schema.type_name().into();
-        (!is_empty).then_some(Node { rules, shape: None, type_name, uses_old, values, properties, items })
+        (!is_empty).then_some(RuleNode { rules, shape: None, type_name, uses_old, values, properties, items })
     }
 
     /// The type of a property. One whose name can't be an identifier gets a type of its own.

@@ -13,9 +13,9 @@ use console::exit::{Exit, Outcome};
 use console::output::{self, Format};
 use manifests::objects::{self, Object};
 use policy::crd::admit::{admit, document_path};
-use policy::crd::compare::{Change, Class, Definition, compare};
+use policy::crd::compare::{Class, CrdChange, Definition, compare};
 use policy::crd::convert::{OLD_VERSION, convert};
-use policy::crd::replay::{Effect, Replay};
+use policy::crd::replay::{Replay, ReplayResult};
 use policy::field::{FieldError, Path, Validated};
 use policy::normalize::{normalize, with_empty};
 use policy::value::{Arena, MAX_BYTES, Value};
@@ -139,7 +139,7 @@ fn pairs<'m>(old: &'m [Object], new: &'m [Object]) -> Vec<(&'m Object, Option<&'
 
 /// The result for a CRD that the new files do not have.
 fn removed(old: &Object, args: &Args) -> ComparedCrd {
-    let change = Change {
+    let change = CrdChange {
         class: Class::CrdRemoved,
         version: String::new(),
         stored_as: None,
@@ -173,7 +173,7 @@ impl Run<'_> {
         let (before, after) = (before?, after?);
         let open = self.admitted(new, &before, &after, &arena)?;
         let changes = [open, compare(&before, &after)].concat();
-        let placed = |change: &Change| PlacedChange::new(change, new.place_of(&change.path));
+        let placed = |change: &CrdChange| PlacedChange::new(change, new.place_of(&change.path));
         let changes = changes.iter().map(placed).collect();
         let replay = Replay { old: &before.crd, new: &after.crd, server: self.server };
         let objects = self.replay(&replay);
@@ -251,7 +251,7 @@ impl Run<'_> {
         before: &Definition<'a>,
         after: &Definition<'a>,
         arena: &'a Arena,
-    ) -> Option<Vec<Change>> {
+    ) -> Option<Vec<CrdChange>> {
         let server = self.server;
         let answer = |of: Value<'a>| -> Result<Validated, Vec<FieldError>> {
             let kind = (GROUP, "v1", KIND);
@@ -283,7 +283,7 @@ impl Run<'_> {
             self.problems.push(problem.next(next));
             is_accepted = false;
         }
-        let open = found.undecided.iter().map(|error| Change {
+        let open = found.undecided.iter().map(|error| CrdChange {
             class: Class::NotCompared,
             version: String::new(),
             stored_as: None,
@@ -359,7 +359,7 @@ fn replay_one(replay: &Replay<'_>, manifest: &Object) -> Result<Replayed, Vec<Pr
         // Errors can be those of missing values.
         _ if arena.is_full() => {
             let reason = format!("the object needs more than {} MiB of memory", MAX_BYTES >> 20);
-            Effect::unknown(&reason)
+            ReplayResult::unknown(&reason)
         }
         Ok(effect) => effect,
         Err(errors) => {
