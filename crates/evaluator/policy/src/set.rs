@@ -11,7 +11,7 @@ use crate::request::AdmissionRequest;
 use crate::value::{Arena, Value};
 use crate::vap::compiled::CompiledPolicy;
 pub use crate::vap::decision::{Decisions, Missing};
-use crate::vap::index::Index;
+use crate::vap::index::PolicyIndex;
 use crate::vap::matching::is_judged;
 use crate::vap::model::{Binding, Policy, Validation};
 use crate::vap::run::{Dispatcher, Hook};
@@ -123,7 +123,7 @@ impl PolicySetBuilder {
             by_policy.entry(binding.policy_name.clone()).or_default().push(binding);
         }
         let mut set =
-            PolicySet { release, hooks: Vec::new(), index: Index::default(), names: HashMap::new() };
+            PolicySet { release, hooks: Vec::new(), index: PolicyIndex::default(), names: HashMap::new() };
         for policy in policies {
             let bindings = by_policy.remove(&policy.policy.name).unwrap_or_default();
             set.insert(Hook::new(policy, bindings));
@@ -170,7 +170,7 @@ pub struct PolicySet {
     release: Release,
     hooks: Vec<Hook>,
     /// Policies by the groups and resources that their rules name, `*` included.
-    index: Index,
+    index: PolicyIndex,
     /// Policies by name.
     names: HashMap<String, usize>,
 }
@@ -245,8 +245,12 @@ impl PolicySet {
     /// Returns the policies with a `failurePolicy`.
     #[must_use]
     pub fn with_failure_policy(&self, failure_policy: &str) -> Self {
-        let mut set =
-            Self { release: self.release, hooks: Vec::new(), index: Index::default(), names: HashMap::new() };
+        let mut set = Self {
+            release: self.release,
+            hooks: Vec::new(),
+            index: PolicyIndex::default(),
+            names: HashMap::new(),
+        };
         for hook in self.hooks.iter().filter(|hook| hook.policy.policy.failure_policy == failure_policy) {
             set.insert(Hook::new(Arc::clone(&hook.policy), hook.bindings.clone()));
         }

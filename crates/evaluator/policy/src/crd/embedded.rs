@@ -6,7 +6,7 @@
 use crate::cel::library::formats;
 use crate::field::{FieldError, Path, PathStep};
 use crate::meta::{MetadataChecks, NameSyntax};
-use crate::normalize::{Metadata, metadata};
+use crate::normalize::{EncodedMetadata, metadata};
 use crate::release::Release;
 use crate::schema::Schema;
 use crate::value::format::{lowercase, quote};
@@ -92,7 +92,7 @@ impl<'a> EmbeddedDecoder<'a> {
             ("apiVersion" | "kind", Value::String(_)) => return value,
             ("apiVersion" | "kind", _) => vec![FieldError::wrong_type(&path, "a string")],
             ("metadata", _) => match metadata(value, &path, self.arena) {
-                Ok(Metadata { value, unknown }) => {
+                Ok(EncodedMetadata { value, unknown }) => {
                     self.unknown.extend(unknown);
                     return value;
                 }

@@ -20,12 +20,12 @@ pub(crate) const STRING: Accepted = &[CelType::String];
 pub(crate) const STRING_OR_NULL: Accepted = &[CelType::String, CelType::Null];
 
 /// Compiles the expressions of one policy. Variables are known from their declaration on.
-pub(crate) struct Compiler {
+pub(crate) struct PolicyCompiler {
     with_authorizer: Environment,
     without_authorizer: Environment,
 }
 
-impl Compiler {
+impl PolicyCompiler {
     pub(crate) fn new(release: Release, params: bool, variables: bool) -> Self {
         let library = library(release);
         let environment = |authorizer| {
@@ -114,7 +114,7 @@ pub(crate) struct CompiledValidation {
 impl CompiledPolicy {
     /// Compiles a stored policy for evaluation on the server of a release.
     pub(crate) fn new(policy: Policy, release: Release) -> Arc<Self> {
-        let mut compiler = Compiler::new(release, policy.param_kind.is_some(), true);
+        let mut compiler = PolicyCompiler::new(release, policy.param_kind.is_some(), true);
         let mut subjects = Subjects::default();
         let variables = policy
             .variables

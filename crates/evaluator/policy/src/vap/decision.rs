@@ -188,11 +188,11 @@ pub(crate) fn json(text: &str) -> String {
 
 /// Values of audit annotations by key, of one policy.
 #[derive(Default)]
-pub(crate) struct Annotations {
+pub(crate) struct AuditAnnotations {
     values: Vec<(String, Vec<String>)>,
 }
 
-impl Annotations {
+impl AuditAnnotations {
     /// Adds a value; a value that another binding gave is ignored.
     pub(crate) fn add(&mut self, key: &str, value: &str) {
         // A character that is cut becomes a replacement character in the audit log.

@@ -106,13 +106,13 @@ impl<'a> PolicyValidator<'a, '_> {
         // Match conditions see no Namespace: `namespaceObject` is null.
         let mut variables = self.input.variables;
         variables.namespace_object = Some(Value::Null);
-        let mut group = Group::new(self.policy, Input { variables, ..self.input }, MATCH_BUDGET);
+        let mut group = ExpressionGroup::new(self.policy, Input { variables, ..self.input }, MATCH_BUDGET);
         let mut outcomes = Vec::new();
         for condition in &self.policy.match_conditions {
             match group.evaluate(condition) {
                 Ok(outcome) => outcomes.push(outcome),
-                Err(Stop::Budget) => return Ok(Matched::Error(OUT_OF_BUDGET.to_owned())),
-                Err(Stop::Limit(limit)) => return Err(limit),
+                Err(GroupEnd::Budget) => return Ok(Matched::Error(OUT_OF_BUDGET.to_owned())),
+                Err(GroupEnd::Limit(limit)) => return Err(limit),
             }
         }
         if outcomes.iter().any(|outcome| matches!(outcome, Ok(Value::Bool(false)))) {
@@ -136,20 +136,20 @@ impl<'a> PolicyValidator<'a, '_> {
     }
 
     fn validations(&mut self) -> Result<(), Limit> {
-        let mut group = Group::new(self.policy, self.input, BUDGET);
+        let mut group = ExpressionGroup::new(self.policy, self.input, BUDGET);
         let mut outcomes = Vec::with_capacity(self.policy.validations.len());
         for validation in &self.policy.validations {
             match group.evaluate(&validation.expression) {
                 Ok(outcome) => outcomes.push(outcome),
-                Err(Stop::Budget) => {
+                Err(GroupEnd::Budget) => {
                     self.replace(OUT_OF_BUDGET.to_owned());
                     return Ok(());
                 }
-                Err(Stop::Limit(limit)) => return Err(limit),
+                Err(GroupEnd::Limit(limit)) => return Err(limit),
             }
         }
         // Messages are evaluated for all validations: their cost can change the verdict.
-        let mut messages = Group::new(self.policy, self.input, group.budget);
+        let mut messages = ExpressionGroup::new(self.policy, self.input, group.budget);
         messages.authorizer = false;
         let mut texts: Vec<Option<EvalResult<'a>>> = Vec::with_capacity(self.policy.validations.len());
         let mut failed = false;
@@ -160,11 +160,11 @@ impl<'a> PolicyValidator<'a, '_> {
             };
             match messages.evaluate(message) {
                 Ok(outcome) => texts.push(Some(outcome)),
-                Err(Stop::Budget) => {
+                Err(GroupEnd::Budget) => {
                     failed = true;
                     break;
                 }
-                Err(Stop::Limit(limit)) => return Err(limit),
+                Err(GroupEnd::Limit(limit)) => return Err(limit),
             }
         }
         let mut texts = texts.into_iter();
@@ -207,7 +207,7 @@ impl<'a> PolicyValidator<'a, '_> {
     }
 
     fn audit_annotations(&mut self) -> Result<(), Limit> {
-        let mut group = Group::new(self.policy, self.input, BUDGET);
+        let mut group = ExpressionGroup::new(self.policy, self.input, BUDGET);
         group.authorizer = false;
         let (mut annotations, mut errors) = (Vec::new(), Vec::new());
         for (key, expression) in &self.policy.audit_annotations {
@@ -227,11 +227,11 @@ impl<'a> PolicyValidator<'a, '_> {
                 Ok(Err(_)) if self.ignores => {}
                 Ok(Err(NoValue::Error(message))) => errors.push(message.to_owned()),
                 Ok(Err(NoValue::Cancelled(cancel))) => errors.push(cancel.message().to_owned()),
-                Err(Stop::Budget) => {
+                Err(GroupEnd::Budget) => {
                     self.replace(OUT_OF_BUDGET.to_owned());
                     return Ok(());
                 }
-                Err(Stop::Limit(limit)) => return Err(limit),
+                Err(GroupEnd::Limit(limit)) => return Err(limit),
             }
         }
         self.found.audit_annotations = annotations;
@@ -305,13 +305,13 @@ fn usable_message(text: &str) -> Option<String> {
 }
 
 /// Why no further expression is evaluated.
-enum Stop {
+enum GroupEnd {
     Budget,
     Limit(Limit),
 }
 
 /// Expressions that share a budget and the values of variables.
-struct Group<'a> {
+struct ExpressionGroup<'a> {
     policy: &'a CompiledPolicy,
     input: Input<'a>,
     budget: u64,
@@ -321,7 +321,7 @@ struct Group<'a> {
     authorizer: bool,
 }
 
-impl<'a> Group<'a> {
+impl<'a> ExpressionGroup<'a> {
     fn new(policy: &'a CompiledPolicy, input: Input<'a>, budget: u64) -> Self {
         let values = RefCell::new(vec![None; policy.variables.len()]);
         Self { policy, input, budget, values, cost: Cell::new(0), authorizer: true }
@@ -334,7 +334,7 @@ impl<'a> Group<'a> {
     }
 
     /// Returns the outcome of an expression, whose errors name it.
-    fn evaluate(&mut self, compiled: &'a CompiledExpression) -> Result<EvalResult<'a>, Stop> {
+    fn evaluate(&mut self, compiled: &'a CompiledExpression) -> Result<EvalResult<'a>, GroupEnd> {
         let context = self.input.context;
         let program = match &compiled.program {
             Ok(program) => program,
@@ -342,10 +342,10 @@ impl<'a> Group<'a> {
         };
         let (outcome, cost) = self.run(program);
         if let Err(NoValue::Cancelled(Cancel::Limit(limit))) = outcome {
-            return Err(Stop::Limit(limit));
+            return Err(GroupEnd::Limit(limit));
         }
         for spent in [self.cost.replace(0), cost] {
-            self.budget = self.budget.checked_sub(spent).ok_or(Stop::Budget)?;
+            self.budget = self.budget.checked_sub(spent).ok_or(GroupEnd::Budget)?;
         }
         let error = |message: &str| {
             context.error(&format!("expression '{}' resulted in error: {message}", compiled.source))
@@ -360,7 +360,7 @@ impl<'a> Group<'a> {
 
 /// The variables that expressions of a group see.
 struct GroupVariables<'g, 'a> {
-    group: &'g Group<'a>,
+    group: &'g ExpressionGroup<'a>,
 }
 
 impl<'a> Activation<'a> for GroupVariables<'_, 'a> {

@@ -1,6 +1,6 @@
 //! Whether a policy or binding matches a request.
 
-use super::model::{MatchResources, Rule};
+use super::model::{MatchResources, ResourceRule};
 use crate::facts::{Facts, Lookup};
 use crate::request::{AdmissionRequest, GroupVersion};
 use crate::value::{Arena, Value};
@@ -122,25 +122,25 @@ pub(crate) fn not_found(namespace: &str) -> String {
 /// Matches rules as the API server does: first the resource that the user addressed, then the same resource in other versions.
 /// The request holds the object in one version, so a policy that judges another version is unknown.
 fn rules(
-    rules: &[Rule],
+    rules: &[ResourceRule],
     resources: &MatchResources,
     request: &AdmissionRequest<'_>,
     policy: &str,
 ) -> Matching {
-    let named = |rule: &Rule| {
+    let named = |rule: &ResourceRule| {
         rule.resource_names.is_empty() || rule.resource_names.iter().any(|name| name == request.name)
     };
     let listed = |items: &[String], wanted: &str| items.iter().any(|item| item == "*" || item == wanted);
-    let elsewhere = |rule: &Rule| {
+    let elsewhere = |rule: &ResourceRule| {
         scope(rule, request)
             && rule.operations.iter().any(|operation| operation == "*" || operation == request.operation)
             && resource(rule, request)
             && named(rule)
     };
-    let names = |rule: &&Rule, of: &GroupVersion<'_>| {
+    let names = |rule: &&ResourceRule, of: &GroupVersion<'_>| {
         listed(&rule.api_groups, of.group) && listed(&rule.api_versions, of.version)
     };
-    let unknown = |rule: &Rule| {
+    let unknown = |rule: &ResourceRule| {
         let group = rule.api_groups.first().map_or("", String::as_str);
         let version = rule.api_versions.first().map_or("", String::as_str);
         let rule = format!("{group}/{version} {}", request.resource.name);
@@ -158,7 +158,7 @@ fn rules(
         return Matching::Yes;
     }
     // The same resource in another version is the same object. Whether the cluster serves that version is unknown here.
-    let is_same = |rule: &&Rule| listed(&rule.api_groups, sent.group) || moved_group(rule, request);
+    let is_same = |rule: &&ResourceRule| listed(&rule.api_groups, sent.group) || moved_group(rule, request);
     rules().find(is_same).map_or(Matching::No, unknown)
 }
 
@@ -166,7 +166,7 @@ fn rules(
 pub const MOVED: [(&str, &str, &str); 2] = [("events", "", "events.k8s.io"), ("events", "events.k8s.io", "")];
 
 /// Whether the rule names the other group of the resource.
-fn moved_group(rule: &Rule, request: &AdmissionRequest<'_>) -> bool {
+fn moved_group(rule: &ResourceRule, request: &AdmissionRequest<'_>) -> bool {
     MOVED.iter().any(|(resource, from, to)| {
         request.resource.name == *resource
             && request.resource.group == *from
@@ -174,7 +174,7 @@ fn moved_group(rule: &Rule, request: &AdmissionRequest<'_>) -> bool {
     })
 }
 
-fn scope(rule: &Rule, request: &AdmissionRequest<'_>) -> bool {
+fn scope(rule: &ResourceRule, request: &AdmissionRequest<'_>) -> bool {
     let is_namespace = request.resource.group.is_empty()
         && request.resource.version == "v1"
         && request.resource.name == "namespaces";
@@ -187,7 +187,7 @@ fn scope(rule: &Rule, request: &AdmissionRequest<'_>) -> bool {
     }
 }
 
-fn resource(rule: &Rule, request: &AdmissionRequest<'_>) -> bool {
+fn resource(rule: &ResourceRule, request: &AdmissionRequest<'_>) -> bool {
     rule.resources.iter().any(|entry| {
         let (resource, subresource) = entry.split_once('/').unwrap_or((entry, ""));
         (resource == "*" || resource == request.resource.name)
@@ -202,13 +202,13 @@ mod tests {
 
     fn resources(match_policy: &str, versions: &[&str]) -> MatchResources {
         let list = |items: &[&str]| items.iter().map(|&item| item.to_owned()).collect::<Vec<_>>();
-        let rule = Rule {
+        let rule = ResourceRule {
             operations: list(&["*"]),
             api_groups: list(&["example.com"]),
             api_versions: list(versions),
             resources: list(&["widgets"]),
             scope: "*".to_owned(),
-            ..Rule::default()
+            ..ResourceRule::default()
         };
         MatchResources {
             match_policy: match_policy.to_owned(),

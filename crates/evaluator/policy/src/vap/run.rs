@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::compiled::CompiledPolicy;
-use super::decision::{Annotations, Decisions, Missing, Objection, failure_annotation};
+use super::decision::{AuditAnnotations, Decisions, Missing, Objection, failure_annotation};
 use super::evaluate::{Input, evaluate};
 use super::matching::{Matching, matches, not_found};
 use super::model::{Binding, MatchResources};
@@ -112,7 +112,7 @@ impl<'a, 'r> Dispatcher<'a, 'r> {
             return;
         }
         let policy = &*hook.policy;
-        let mut annotations = Annotations::default();
+        let mut annotations = AuditAnnotations::default();
         let constraints = policy.policy.match_constraints.as_ref();
         let Some(pending) = self.applies(policy, None, constraints, &[], &mut annotations) else { return };
         if let Some(kind) = &policy.policy.param_kind {
@@ -151,7 +151,7 @@ impl<'a, 'r> Dispatcher<'a, 'r> {
         binding: Option<&Binding>,
         resources: Option<&MatchResources>,
         pending: &[Lookup],
-        annotations: &mut Annotations,
+        annotations: &mut AuditAnnotations,
     ) -> Option<Vec<Lookup>> {
         let Some(resources) = resources else { return Some(pending.to_vec()) };
         let matching = matches(resources, self.request, self.facts, &policy.policy.name, self.arena);
@@ -170,7 +170,7 @@ impl<'a, 'r> Dispatcher<'a, 'r> {
         policy: &'a CompiledPolicy,
         binding: &Binding,
         mut pending: Vec<Lookup>,
-        annotations: &mut Annotations,
+        annotations: &mut AuditAnnotations,
     ) {
         let kind = policy.policy.param_kind.as_ref();
         let params = collect(kind, binding.param_ref.as_ref(), self.request, self.facts, self.arena);
@@ -251,7 +251,7 @@ impl<'a, 'r> Dispatcher<'a, 'r> {
         policy: &CompiledPolicy,
         binding: &Binding,
         pending: &[Lookup],
-        annotations: &mut Annotations,
+        annotations: &mut AuditAnnotations,
     ) {
         if pending.is_empty() {
             self.ended = true;
@@ -294,7 +294,7 @@ impl<'a, 'r> Dispatcher<'a, 'r> {
         (policy, binding): (&CompiledPolicy, Option<&Binding>),
         pending: &[Lookup],
         decisions: Decisions,
-        annotations: &mut Annotations,
+        annotations: &mut AuditAnnotations,
     ) {
         if !pending.is_empty() && decisions.is_empty() {
             return;
