@@ -7,21 +7,21 @@ use policy::field::{FieldError, Path};
 use policy::normalize::RECORDED;
 use policy::value::Arena;
 
-use manifests::objects::Object;
+use manifests::objects::Manifest;
 
 use crate::basis::{Basis, shown};
 use crate::custom::{invalid, missing, open};
-use crate::report::{CheckedDocument, Finding};
+use crate::report::{CheckedDocument, DocumentFinding};
 
 const GIVE_TYPES: &str = "give the OpenAPI documents of that API server: --openapi PATH";
 
 /// Returns the findings about an object that could be decoded. `errors` are those of its structure.
 pub(crate) fn check(
     basis: &Basis<'_>,
-    object: &Object,
+    object: &Manifest,
     errors: &[FieldError],
     arena: &Arena,
-) -> Vec<Finding> {
+) -> Vec<DocumentFinding> {
     if arena.is_full() {
         return vec![missing(object, &Lookup::Limit(Limit::Memory))];
     }
@@ -40,15 +40,15 @@ pub(crate) fn check(
 }
 
 /// Returns the finding for a field that the recorded types don't have, if the API server has another version.
-pub(crate) fn unknown_field(basis: &Basis<'_>, object: &Object, field: &Path) -> Finding {
+pub(crate) fn unknown_field(basis: &Basis<'_>, object: &Manifest, field: &Path) -> DocumentFinding {
     other_minor(basis, object, field, &format!("unknown field \"{field}\""))
 }
 
 /// Returns the finding for an error that an API server of another version could not report.
-fn other_minor(basis: &Basis<'_>, object: &Object, field: &Path, error: &str) -> Finding {
+fn other_minor(basis: &Basis<'_>, object: &Manifest, field: &Path, error: &str) -> DocumentFinding {
     let message =
         format!("{error} in Kubernetes 1.{RECORDED}, and the types of 1.{} are not recorded", basis.minor);
-    Finding { next: GIVE_TYPES.to_owned(), ..open(object, field, message) }
+    DocumentFinding { next: GIVE_TYPES.to_owned(), ..open(object, field, message) }
 }
 
 /// Returns the note about objects whose types are those of another version.

@@ -10,15 +10,15 @@ use policy::kinds::{KindResource, Kinds};
 use manifests::LoadProblem;
 use manifests::files::Use;
 use manifests::kind::{unknown_kind, unserved_kind};
-use manifests::objects::Object;
+use manifests::objects::Manifest;
 
 /// An object before and after a request.
 #[derive(Debug, Clone)]
 pub(crate) struct ObjectChange<'o> {
     /// The object, unless it is deleted.
-    pub(crate) new: Option<&'o Object>,
+    pub(crate) new: Option<&'o Manifest>,
     /// The object before the change, unless it is created.
-    pub(crate) old: Option<&'o Object>,
+    pub(crate) old: Option<&'o Manifest>,
     /// The resource, such as `deployments`.
     pub(crate) resource: String,
     /// The subresource, or empty.
@@ -29,7 +29,7 @@ pub(crate) struct ObjectChange<'o> {
 
 impl<'o> ObjectChange<'o> {
     /// Returns the object that the request is about.
-    pub(crate) fn object(&self) -> Option<&'o Object> {
+    pub(crate) fn object(&self) -> Option<&'o Manifest> {
         self.new.or(self.old)
     }
 
@@ -44,21 +44,21 @@ impl<'o> ObjectChange<'o> {
 }
 
 /// Group, kind, namespace and name.
-type ObjectKey<'o> = (&'o str, &'o str, String, &'o str);
+type ChangeKey<'o> = (&'o str, &'o str, String, &'o str);
 
 /// Returns all changes in the order of the objects, deletions last. `old_kinds` are those of objects before the change, and
 /// `namespace` is that of objects that name none.
 pub(crate) fn pair<'o>(
-    objects: &'o [Object],
+    objects: &'o [Manifest],
     old_kinds: &Kinds,
     kinds: &Kinds,
     minor: u8,
     namespace: &str,
     problems: &mut Vec<LoadProblem>,
 ) -> Vec<ObjectChange<'o>> {
-    let mut old: BTreeMap<ObjectKey<'o>, ObjectChange<'o>> = BTreeMap::new();
+    let mut old: BTreeMap<ChangeKey<'o>, ObjectChange<'o>> = BTreeMap::new();
     let mut changes = Vec::new();
-    let mut seen: BTreeMap<ObjectKey<'o>, &Object> = BTreeMap::new();
+    let mut seen: BTreeMap<ChangeKey<'o>, &Manifest> = BTreeMap::new();
     for (used, kinds) in [(Use::Old, old_kinds), (Use::Check, kinds)] {
         for object in objects.iter().filter(|object| object.used == used && object.is_judged()) {
             let (resource, own) = match resolve(object, kinds, minor, namespace) {
@@ -72,7 +72,7 @@ pub(crate) fn pair<'o>(
             if object.is_generated && used == Use::Old {
                 continue;
             }
-            let key: ObjectKey<'o> =
+            let key: ChangeKey<'o> =
                 (object.group(), object.kind.as_str(), own.clone(), object.name.as_str());
             let resource = resource.plural.into_owned();
             let mut change =
@@ -110,7 +110,7 @@ pub(crate) fn pair<'o>(
 pub(crate) fn ignored_namespaces(changes: &[ObjectChange<'_>]) -> Vec<String> {
     let new = changes.iter().filter_map(|change| Some((change.new?, &change.namespace)));
     let ignored = new.filter(|(object, namespace)| namespace.is_empty() && !object.namespace.is_empty());
-    let note = |(object, _): (&Object, &String)| {
+    let note = |(object, _): (&Manifest, &String)| {
         let place = object.place_of(&Path::new("metadata").child("namespace"));
         format!(
             "{}:{}: the API server ignores metadata.namespace of {} \"{}\", which is cluster-scoped",
@@ -123,7 +123,7 @@ pub(crate) fn ignored_namespaces(changes: &[ObjectChange<'_>]) -> Vec<String> {
 /// Returns the resource and the namespace of an object, or the reason for which no request is possible. `namespace` is that of
 /// objects that name none.
 pub(crate) fn resolve<'k>(
-    object: &Object,
+    object: &Manifest,
     kinds: &'k Kinds,
     minor: u8,
     namespace: &str,

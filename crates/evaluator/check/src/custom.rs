@@ -13,11 +13,11 @@ use policy::value::{Arena, Value};
 
 use manifests::expression;
 use manifests::kind::is_crd;
-use manifests::objects::Object;
+use manifests::objects::Manifest;
 
 use crate::basis::{Basis, MAX_TIME, describe, refusal, shown};
 use crate::changes::ObjectChange;
-use crate::report::{Finding, Verdict};
+use crate::report::{DocumentFinding, Severity};
 
 const ASK_SERVER: &str =
     "let an API server decide: kubectl apply --dry-run=server; or accept this: --allow-unknown";
@@ -30,9 +30,9 @@ pub(crate) fn check(
     request: &AdmissionRequest<'_>,
     crd: Option<(&Crd, &Version)>,
     pruned: &[Path],
-    object: &Object,
+    object: &Manifest,
     arena: &Arena,
-) -> Vec<Finding> {
+) -> Vec<DocumentFinding> {
     if arena.is_full() {
         return vec![missing(object, &Lookup::Limit(Limit::Memory))];
     }
@@ -59,7 +59,7 @@ pub(crate) fn check(
     let denial = |error: &FieldError| {
         let is_pruned = error.kind == ErrorKind::Required && pruned.contains(&error.path.to_string());
         let next = if is_pruned { PRUNED } else { "" };
-        Finding { next: next.to_owned(), ..invalid(object, error) }
+        DocumentFinding { next: next.to_owned(), ..invalid(object, error) }
     };
     let mut findings = shown(&errors, denial);
     let finalizers = Path::new("metadata").child("finalizers");
@@ -73,7 +73,7 @@ pub(crate) fn check(
 }
 
 /// Returns a CRD whose schemas have empty lists and maps, which policies don't see.
-fn with_empty_collections<'a>(new: Value<'a>, object: &Object, arena: &'a Arena) -> Value<'a> {
+fn with_empty_collections<'a>(new: Value<'a>, object: &Manifest, arena: &'a Arena) -> Value<'a> {
     let kind = (object.group(), object.version(), object.kind.as_str());
     let decoded = with_empty(kind, object.value(arena), arena).unwrap_or_default();
     match decoded.object.field("spec") {
@@ -87,8 +87,8 @@ fn definition(
     basis: &Basis<'_>,
     [new, full]: [Value<'_>; 2],
     old: Option<Value<'_>>,
-    object: &Object,
-) -> Vec<Finding> {
+    object: &Manifest,
+) -> Vec<DocumentFinding> {
     let end = Instant::now() + MAX_TIME;
     let Validated { errors, undecided, warnings, .. } =
         admit(new, full, old, basis.minor, &|| Instant::now() < end);
@@ -98,7 +98,12 @@ fn definition(
             Some((line, column, _)) => expression::position(object, &field, (*line, *column)),
             None => object.place_of(&field),
         };
-        Finding { field: field.to_string(), position, next: error.hint.clone(), ..invalid(object, error) }
+        DocumentFinding {
+            field: field.to_string(),
+            position,
+            next: error.hint.clone(),
+            ..invalid(object, error)
+        }
     };
     let mut findings = shown(&errors, finding);
     findings.extend(warnings.into_iter().map(|message| warning(object, &Path::default(), message)));
@@ -107,15 +112,15 @@ fn definition(
 }
 
 /// Returns the finding that a fact or a limit leaves the verdict open.
-pub(crate) fn missing(object: &Object, lookup: &Lookup) -> Finding {
+pub(crate) fn missing(object: &Manifest, lookup: &Lookup) -> DocumentFinding {
     let (message, next) = describe(lookup);
-    Finding { next, ..open(object, &Path::default(), message) }
+    DocumentFinding { next, ..open(object, &Path::default(), message) }
 }
 
 /// Returns a denial by the schema.
-pub(crate) fn invalid(object: &Object, error: &FieldError) -> Finding {
-    Finding {
-        verdict: Verdict::Deny,
+pub(crate) fn invalid(object: &Manifest, error: &FieldError) -> DocumentFinding {
+    DocumentFinding {
+        verdict: Severity::Deny,
         message: error.to_string(),
         reason: "Invalid".to_owned(),
         code: Some(422),
@@ -124,9 +129,9 @@ pub(crate) fn invalid(object: &Object, error: &FieldError) -> Finding {
 }
 
 /// Returns a warning of the API server.
-fn warning(object: &Object, path: &Path, message: String) -> Finding {
-    Finding {
-        verdict: Verdict::Warn,
+fn warning(object: &Manifest, path: &Path, message: String) -> DocumentFinding {
+    DocumentFinding {
+        verdict: Severity::Warn,
         message,
         reason: String::new(),
         code: None,
@@ -135,9 +140,9 @@ fn warning(object: &Object, path: &Path, message: String) -> Finding {
 }
 
 /// Returns a finding that leaves the verdict open.
-pub(crate) fn open(object: &Object, path: &Path, message: String) -> Finding {
-    Finding {
-        verdict: Verdict::Unknown,
+pub(crate) fn open(object: &Manifest, path: &Path, message: String) -> DocumentFinding {
+    DocumentFinding {
+        verdict: Severity::Unknown,
         message,
         reason: String::new(),
         code: None,

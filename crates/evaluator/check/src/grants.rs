@@ -84,7 +84,7 @@ pub(crate) fn service_account(user: &str) -> Option<(&str, &str)> {
 
 /// Reads one grant.
 pub(crate) fn grant(section: &mut Section<'_>) -> Grant {
-    let account: Option<Account> = section.parsed(
+    let account: Option<ServiceAccount> = section.parsed(
         "serviceAccount",
         "NAMESPACE/NAME",
         "The service account; the user of the request if absent.",
@@ -103,9 +103,9 @@ pub(crate) fn grant(section: &mut Section<'_>) -> Grant {
     }
 }
 
-struct Account((String, String));
+struct ServiceAccount((String, String));
 
-impl std::str::FromStr for Account {
+impl std::str::FromStr for ServiceAccount {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {

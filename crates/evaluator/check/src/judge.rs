@@ -16,14 +16,14 @@ use policy::vap::decision::Objection;
 use manifests::decode::{decode, with_name_label};
 use manifests::facts::FieldValidation;
 use manifests::kind::is_crd;
-use manifests::objects::Object;
+use manifests::objects::Manifest;
 
 use crate::basis::{Basis, MAX_TIME, describe, refusal, shown};
 use crate::built_in;
 use crate::changes::ObjectChange;
 use crate::custom;
 use crate::grants::service_account;
-use crate::report::{CheckedDocument, Finding, Judge, Rule, Verdict};
+use crate::report::{CheckedDocument, DocumentFinding, FailedRule, Judge, Severity};
 use crate::storage;
 use crate::stored::{with_kept_metadata, with_status_before, without_server_metadata};
 
@@ -58,7 +58,7 @@ struct Decoded<'a> {
     /// The errors of the structure of the new object.
     errors: Vec<FieldError>,
     /// The findings for which the API server can't decode an object.
-    refused: Vec<Finding>,
+    refused: Vec<DocumentFinding>,
 }
 
 impl Basis<'_> {
@@ -148,7 +148,7 @@ impl Basis<'_> {
         Self: 'a,
     {
         let mut refused = Vec::new();
-        let mut value = |object: Option<&Object>, is_stored: bool| match object
+        let mut value = |object: Option<&Manifest>, is_stored: bool| match object
             .map(|object| (object, decode(object, self.kinds, is_stored, arena)))
         {
             None => Normalized::default(),
@@ -187,7 +187,7 @@ impl Basis<'_> {
     }
 
     /// Returns the findings for fields that the kind does not have.
-    fn unknown_fields(&self, object: &Object, fields: &[Path], is_open: bool) -> Vec<Finding> {
+    fn unknown_fields(&self, object: &Manifest, fields: &[Path], is_open: bool) -> Vec<DocumentFinding> {
         match self.field_validation {
             FieldValidation::Ignore => Vec::new(),
             _ if is_open => shown(fields, |field| built_in::unknown_field(self, object, field)),
@@ -196,13 +196,13 @@ impl Basis<'_> {
     }
 
     /// Returns the finding for a field that the kind does not have: a denial, or a warning.
-    fn unknown_field(&self, object: &Object, field: &Path) -> Finding {
+    fn unknown_field(&self, object: &Manifest, field: &Path) -> DocumentFinding {
         let message = format!("unknown field \"{field}\"");
         let refusal = refusal(object, &FieldError::forbidden(field, ""));
         if self.field_validation == FieldValidation::Strict {
-            return Finding { message: format!("strict decoding error: {message}"), ..refusal };
+            return DocumentFinding { message: format!("strict decoding error: {message}"), ..refusal };
         }
-        Finding { verdict: Verdict::Warn, message, reason: String::new(), code: None, ..refusal }
+        DocumentFinding { verdict: Severity::Warn, message, reason: String::new(), code: None, ..refusal }
     }
 
     /// Returns the new object as the API server changes it before policies: with the status and metadata that it keeps, and without those
@@ -264,11 +264,11 @@ impl Basis<'_> {
         decisions
     }
 
-    fn findings(&self, object: &Object, decisions: &Decisions) -> Vec<Finding> {
+    fn findings(&self, object: &Manifest, decisions: &Decisions) -> Vec<DocumentFinding> {
         let mut findings = Vec::new();
         for (order, denial) in decisions.denials.iter().enumerate() {
-            let verdict = if denial.error { Verdict::Error } else { Verdict::Deny };
-            findings.push(Finding {
+            let verdict = if denial.error { Severity::Error } else { Severity::Deny };
+            findings.push(DocumentFinding {
                 reason: denial.reason.clone(),
                 code: Some(denial.code()),
                 server_order: Some(order),
@@ -281,21 +281,21 @@ impl Basis<'_> {
                 findings.push(finding);
             }
         }
-        let warned = decisions.warnings.iter().map(|warning| (Verdict::Warn, warning));
-        let audited = decisions.failures.iter().map(|failure| (Verdict::Audit, failure));
+        let warned = decisions.warnings.iter().map(|warning| (Severity::Warn, warning));
+        let audited = decisions.failures.iter().map(|failure| (Severity::Audit, failure));
         findings.extend(warned.chain(audited).map(|(verdict, one)| self.objection(object, verdict, one)));
         findings
     }
 
-    fn objection(&self, object: &Object, verdict: Verdict, objection: &Objection) -> Finding {
+    fn objection(&self, object: &Manifest, verdict: Severity, objection: &Objection) -> DocumentFinding {
         let Objection { policy, validation, message, .. } = objection;
         let failed = validation.and_then(|index| Some((index, self.set.validation(policy, index)?)));
         let field = failed.and_then(|(_, (_, subject))| subject.cloned()).unwrap_or_default();
-        Finding {
+        DocumentFinding {
             verdict,
             policy: policy.clone(),
             binding: objection.binding.clone().unwrap_or_default(),
-            rule: failed.map(|(index, (validation, _))| Rule {
+            rule: failed.map(|(index, (validation, _))| FailedRule {
                 index,
                 expression: validation.expression.trim().to_owned(),
             }),
@@ -308,10 +308,10 @@ impl Basis<'_> {
 }
 
 /// Returns the finding that a policy needs a fact.
-fn unknown(object: &Object, missing: &Missing) -> Finding {
+fn unknown(object: &Manifest, missing: &Missing) -> DocumentFinding {
     let (message, next) = describe(&missing.lookup);
-    Finding {
-        verdict: Verdict::Unknown,
+    DocumentFinding {
+        verdict: Severity::Unknown,
         policy: missing.policy.clone(),
         binding: missing.binding.clone().unwrap_or_default(),
         message,
@@ -323,15 +323,15 @@ fn unknown(object: &Object, missing: &Missing) -> Finding {
 }
 
 /// Returns whether an object does not fit into a request. Its text has at most six bytes for each byte in memory.
-fn is_too_large(object: &Object, arena: &Arena) -> bool {
+fn is_too_large(object: &Manifest, arena: &Arena) -> bool {
     object.document.root().size() > MAX_BODY / 6
         && write_json_up_to(object.value(arena), MAX_BODY).len() > MAX_BODY
 }
 
 /// Returns the finding for such an object.
-fn too_large(object: &Object) -> Finding {
-    Finding {
-        verdict: Verdict::Deny,
+fn too_large(object: &Manifest) -> DocumentFinding {
+    DocumentFinding {
+        verdict: Severity::Deny,
         message: format!("Request entity too large: limit is {MAX_BODY}"),
         reason: "RequestEntityTooLarge".to_owned(),
         code: Some(413),
@@ -354,30 +354,35 @@ fn judges(decisions: &Decisions) -> Vec<Judge> {
 /// Returns the findings of a document. Each list of `first` is one response of the API server, each denial of `policies` another one,
 /// and `last` is the last one. Their order is that in which the API server returns them. Other findings that leave the verdict open come
 /// last, unless there is a denial.
-fn in_order(first: [Vec<Finding>; 3], policies: Vec<Finding>, last: Vec<Finding>) -> Vec<Finding> {
+fn in_order(
+    first: [Vec<DocumentFinding>; 3],
+    policies: Vec<DocumentFinding>,
+    last: Vec<DocumentFinding>,
+) -> Vec<DocumentFinding> {
     let (mut findings, mut undecided, mut order) = (Vec::new(), Vec::new(), 0);
     for response in first {
         let (open, decided): (Vec<_>, Vec<_>) =
-            response.into_iter().partition(|finding| finding.verdict == Verdict::Unknown);
+            response.into_iter().partition(|finding| finding.verdict == Severity::Unknown);
         undecided.extend(open);
         let responded = in_response(decided, order);
-        order += usize::from(responded.iter().any(Finding::is_denial));
+        order += usize::from(responded.iter().any(DocumentFinding::is_denial));
         findings.extend(responded);
     }
-    let shifted = policies
-        .into_iter()
-        .map(|finding| Finding { server_order: finding.server_order.map(|own| own + order), ..finding });
+    let shifted = policies.into_iter().map(|finding| DocumentFinding {
+        server_order: finding.server_order.map(|own| own + order),
+        ..finding
+    });
     findings.extend(shifted);
     let next = findings.iter().filter_map(|finding| finding.server_order).max().map_or(0, |last| last + 1);
     findings.extend(in_response(last, next));
-    if !findings.iter().any(Finding::is_denial) {
+    if !findings.iter().any(DocumentFinding::is_denial) {
         findings.extend(undecided);
     }
     findings
 }
 
 /// Sets the place of a response in the order of the API server.
-fn in_response(mut response: Vec<Finding>, order: usize) -> Vec<Finding> {
+fn in_response(mut response: Vec<DocumentFinding>, order: usize) -> Vec<DocumentFinding> {
     let denials = response.iter_mut().filter(|finding| finding.is_denial());
     denials.for_each(|denial| denial.server_order = Some(order));
     response
@@ -386,7 +391,7 @@ fn in_response(mut response: Vec<Finding>, order: usize) -> Vec<Finding> {
 /// Returns an object with the fields that the API server sets from the request.
 fn with_request_fields<'a>(
     value: Value<'a>,
-    object: &Object,
+    object: &Manifest,
     change: &ObjectChange<'_>,
     arena: &'a Arena,
 ) -> Value<'a> {
@@ -408,7 +413,7 @@ fn with_request_fields<'a>(
 }
 
 /// Returns the name of an object, or a stand-in for the one that the API server generates before policies see it.
-fn request_name(object: &Object) -> String {
+fn request_name(object: &Manifest) -> String {
     if !object.is_generated {
         return object.name.clone();
     }

@@ -1,7 +1,7 @@
 //! Command `check`: evaluates admission policies, schemas of CRDs and the structure of built-in kinds on manifests, without a
 //! cluster.
 //!
-//! A run has four steps: read all files, load policies and facts, judge each object, write the [`report::Report`] in each format.
+//! A run has four steps: read all files, load policies and facts, judge each object, write the [`report::CheckReport`] in each format.
 //! Problems of files do not stop a run, so that users see all of them at once. If a policy is refused, no object is judged,
 //! because the verdict would be incomplete.
 //!
@@ -30,8 +30,8 @@ use console::{input, output};
 use manifests::LoadProblem;
 use manifests::facts;
 use manifests::files::{self, Use};
-use manifests::load::{self, Loaded, Options};
-use manifests::objects::{self, Object};
+use manifests::load::{self, LoadOptions, Loaded};
+use manifests::objects::{self, Manifest};
 use manifests::parallel;
 
 use args::{FailOn, OutputTarget};
@@ -39,7 +39,7 @@ use basis::Basis;
 use changes::ObjectChange;
 use grants::Grants;
 use judge::Worker;
-use report::{CheckedCase, CheckedDocument, Report, Totals, Verdict};
+use report::{CheckReport, CheckedCase, CheckedDocument, Severity, Totals};
 
 /// `check`
 pub fn run(args: &Args) -> Outcome {
@@ -60,7 +60,7 @@ pub fn run(args: &Args) -> Outcome {
 }
 
 /// Reads, loads and judges everything.
-fn check(args: &Args) -> Result<Report, Stop> {
+fn check(args: &Args) -> Result<CheckReport, Stop> {
     args.grants.as_deref().map_or(Ok(()), input::check_links)?;
     let grants = args.grants.as_deref().map(Grants::load).transpose()?;
     let grants = grants.map(|grants| grants.for_user(args.user.as_deref()));
@@ -75,7 +75,7 @@ fn check(args: &Args) -> Result<Report, Stop> {
         problems
             .insert(LoadProblem::unplaced(problem.next("check the command that should write the manifests")));
     }
-    let options = Options {
+    let options = LoadOptions {
         minor: args.kube_version.0,
         namespace: args.namespace.clone(),
         unbound: args.unbound,
@@ -111,7 +111,7 @@ fn check(args: &Args) -> Result<Report, Stop> {
     if args.require_match && totals.matched == 0 && problems.is_empty() {
         notes.push("--require-match sets exit code 2".to_owned());
     }
-    let mut report = Report {
+    let mut report = CheckReport {
         kube_version: args.kube_version.to_string(),
         namespace: args.namespace.clone(),
         notes,
@@ -137,7 +137,7 @@ fn judge(basis: &Basis<'_>, changes: &[ObjectChange<'_>]) -> Vec<CheckedDocument
 /// Judges the cases of all documents that have some. Without a basis, it only reads them.
 fn judge_cases(
     basis: Option<&Basis<'_>>,
-    objects: &[Object],
+    objects: &[Manifest],
     problems: &mut BTreeSet<LoadProblem>,
 ) -> Vec<CheckedCase> {
     let mut checked = Vec::new();
@@ -212,13 +212,13 @@ fn unchecked_version(loaded: &Loaded, document: &CheckedDocument) -> Option<Stri
 }
 
 fn totals(loaded: &Loaded, documents: &[CheckedDocument], cases: &[CheckedCase], problems: usize) -> Totals {
-    let with = |verdicts: &[Verdict]| {
+    let with = |verdicts: &[Severity]| {
         let has = |document: &&CheckedDocument| {
             document.findings.iter().any(|finding| verdicts.contains(&finding.verdict))
         };
         documents.iter().filter(has).count()
     };
-    let findings = |verdict: Verdict| {
+    let findings = |verdict: Severity| {
         documents
             .iter()
             .flat_map(|document| &document.findings)
@@ -230,10 +230,10 @@ fn totals(loaded: &Loaded, documents: &[CheckedDocument], cases: &[CheckedCase],
         bindings: loaded.bindings,
         documents: documents.len(),
         matched: documents.iter().filter(|document| is_matched(document)).count(),
-        denied: with(&[Verdict::Deny, Verdict::Error]),
-        unknown: with(&[Verdict::Unknown]),
-        warnings: findings(Verdict::Warn),
-        audits: findings(Verdict::Audit),
+        denied: with(&[Severity::Deny, Severity::Error]),
+        unknown: with(&[Severity::Unknown]),
+        warnings: findings(Severity::Warn),
+        audits: findings(Severity::Audit),
         problems,
         cases: cases.len(),
         failed_cases: cases.iter().filter(|case| !case.passed).count(),
@@ -246,7 +246,7 @@ fn is_matched(document: &CheckedDocument) -> bool {
 }
 
 /// Returns the exit code: bad input outranks violations, and violations outrank missing facts.
-fn exit_code(args: &Args, report: &Report, is_loaded: bool) -> Exit {
+fn exit_code(args: &Args, report: &CheckReport, is_loaded: bool) -> Exit {
     let totals = &report.totals;
     let fails = match args.fail_on {
         FailOn::Deny => totals.denied > 0,

@@ -8,7 +8,7 @@ use policy::kinds::Kinds;
 use policy::normalize::openapi::{OpenApiError, TypesBuilder};
 use policy::value::{Arena, read_json};
 
-use manifests::files::{self, File, Use};
+use manifests::files::{self, InputFile, Use};
 
 const ONE_DOCUMENT: &str = "write one document: kubectl get --raw /openapi/v3/apis/apps/v1 > apps-v1.json";
 
@@ -27,7 +27,7 @@ pub(crate) fn kinds(paths: &[PathBuf], minor: u8) -> Result<Kinds, Vec<Problem>>
 }
 
 /// Adds the document of a file.
-fn add(builder: &mut TypesBuilder, file: &File, minor: u8, arena: &Arena) -> Result<(), Problem> {
+fn add(builder: &mut TypesBuilder, file: &InputFile, minor: u8, arena: &Arena) -> Result<(), Problem> {
     let text = input::text_or_stdin(&file.path, input::LARGE)?;
     let name = input::shown(&file.path);
     let problem = |why: String| Problem::new(format!("{name} is not an OpenAPI document")).why(why);

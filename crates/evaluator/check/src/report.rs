@@ -1,4 +1,4 @@
-//! The result of a run of `check`. Every output format is written from a [`Report`], and its JSON form is the format `json`.
+//! The result of a run of `check`. Every output format is written from a [`CheckReport`], and its JSON form is the format `json`.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 /// The result of a run.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Report {
+pub(crate) struct CheckReport {
     /// Minor version of the API server that the verdicts are for, such as `1.35`.
     pub(crate) kube_version: String,
     /// Namespace of namespaced objects that name none.
@@ -63,7 +63,7 @@ pub(crate) struct CheckedDocument {
     #[serde(skip)]
     pub(crate) lacks_server_fields: bool,
     /// Findings in the order of the API server.
-    pub(crate) findings: Vec<Finding>,
+    pub(crate) findings: Vec<DocumentFinding>,
     /// Annotations of the request in the audit log, by key.
     pub(crate) audit_annotations: BTreeMap<String, String>,
 }
@@ -82,9 +82,9 @@ impl CheckedDocument {
 impl CheckedDocument {
     /// Returns whether the API server returns a denial only after those of other responses are fixed. It reports all errors of a schema
     /// together, before any policy.
-    pub(crate) fn is_later(&self, finding: &Finding) -> bool {
-        let order = |finding: &Finding| finding.server_order.unwrap_or_default();
-        let is_before = |other: &Finding| {
+    pub(crate) fn is_later(&self, finding: &DocumentFinding) -> bool {
+        let order = |finding: &DocumentFinding| finding.server_order.unwrap_or_default();
+        let is_before = |other: &DocumentFinding| {
             other.policy.is_empty() && other.server_order.is_some() && order(other) < order(finding)
         };
         self.findings.iter().any(is_before)
@@ -104,7 +104,7 @@ pub(crate) struct Judge {
 /// The meaning of a finding for the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum Verdict {
+pub(crate) enum Severity {
     /// A validation is false and its binding denies, or a custom resource does not fit its schema.
     Deny,
     /// An evaluation failed, and `failurePolicy: Fail` denies the request.
@@ -117,7 +117,7 @@ pub(crate) enum Verdict {
     Audit,
 }
 
-impl Verdict {
+impl Severity {
     /// Returns the word of the formats.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -133,15 +133,15 @@ impl Verdict {
 /// One finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Finding {
+pub(crate) struct DocumentFinding {
     /// Its meaning for the request.
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: Severity,
     /// The policy; empty if the finding is about no single policy.
     pub(crate) policy: String,
     /// The binding; empty if the finding is about the policy itself.
     pub(crate) binding: String,
     /// The validation, if one failed.
-    pub(crate) rule: Option<Rule>,
+    pub(crate) rule: Option<FailedRule>,
     /// The message. For denials, errors and warnings it is the API server's text without the names of policy and binding.
     pub(crate) message: String,
     /// Reason of the API server's status, such as `Invalid`; empty unless the request is denied.
@@ -159,17 +159,17 @@ pub(crate) struct Finding {
     pub(crate) next: String,
 }
 
-impl Finding {
+impl DocumentFinding {
     /// Returns whether the API server denies the request.
     pub(crate) fn is_denial(&self) -> bool {
-        matches!(self.verdict, Verdict::Deny | Verdict::Error)
+        matches!(self.verdict, Severity::Deny | Severity::Error)
     }
 }
 
 /// A validation of a policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Rule {
+pub(crate) struct FailedRule {
     /// Index in `spec.validations`.
     pub(crate) index: usize,
     /// Its expression.

@@ -8,19 +8,19 @@
 use policy::field::{FieldError, Path};
 use policy::value::Value;
 
-use manifests::objects::Object;
+use manifests::objects::Manifest;
 
 use crate::basis::refusal;
 use crate::changes::ObjectChange;
 use crate::custom::open;
-use crate::report::{Finding, Verdict};
+use crate::report::{DocumentFinding, Severity};
 
 /// Returns the finding about the resource version of a new object: one that comes before the object is validated, or one after all policies.
 pub(crate) fn check(
     change: &ObjectChange<'_>,
     [new, old]: [Value<'_>; 2],
-    object: &Object,
-) -> [Option<Finding>; 2] {
+    object: &Manifest,
+) -> [Option<DocumentFinding>; 2] {
     let path = Path::new("metadata").child("resourceVersion");
     let version = |object: Value<'_>| {
         let version = object.field("metadata").and_then(|metadata| metadata.field("resourceVersion"));
@@ -30,8 +30,8 @@ pub(crate) fn check(
     if change.new.is_none() || own.is_empty() || own == stored {
         return [None, None];
     }
-    let denial = |message: String, code, reason: &str, next: &str| Finding {
-        verdict: Verdict::Deny,
+    let denial = |message: String, code, reason: &str, next: &str| DocumentFinding {
+        verdict: Severity::Deny,
         message,
         reason: reason.to_owned(),
         code: Some(code),

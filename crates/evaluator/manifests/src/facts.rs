@@ -14,7 +14,7 @@ use policy::vap::model::ParamKind;
 use crate::LoadProblem;
 use crate::decode::{NAME_LABEL, as_stored, with_name_label};
 use crate::files::Use;
-use crate::objects::Object;
+use crate::objects::Manifest;
 use crate::parallel;
 
 /// Treatment of fields that a kind does not have, as in requests to the API server. `kubectl` asks for `strict`.
@@ -31,7 +31,7 @@ pub enum FieldValidation {
 
 /// The facts of a run.
 #[derive(Debug, Clone, Default)]
-pub struct Store {
+pub struct FactStore {
     /// Namespaces as JSON.
     namespaces: HashMap<String, String>,
     /// Objects that can be parameters: by group and kind, namespace, then name.
@@ -49,7 +49,7 @@ struct Param {
     json: String,
 }
 
-/// The input of a [`Store`] besides its objects.
+/// The input of a [`FactStore`] besides its objects.
 pub struct Sources<'s> {
     /// The kinds of objects.
     pub kinds: &'s Kinds,
@@ -63,16 +63,16 @@ pub struct Sources<'s> {
     pub field_validation: FieldValidation,
 }
 
-impl Store {
+impl FactStore {
     /// Creates a store of objects, and reports those that can't be used as facts.
     pub fn new<'o>(
-        objects: impl Iterator<Item = &'o Object>,
+        objects: impl Iterator<Item = &'o Manifest>,
         sources: &Sources<'_>,
         problems: &mut Vec<LoadProblem>,
     ) -> Self {
         let mut store = Self { minor: sources.minor, ..Self::default() };
         let mut arena = Arena::new();
-        let mut seen: HashMap<(&str, &str, String, &str), &Object> = HashMap::new();
+        let mut seen: HashMap<(&str, &str, String, &str), &Manifest> = HashMap::new();
         for object in objects {
             let is_namespace = object.is("", "Namespace");
             let is_param = sources
@@ -136,14 +136,14 @@ impl Store {
     /// Replaces all parameters. `namespace` is that of objects that name none.
     pub fn set_params(
         &mut self,
-        params: &[Object],
+        params: &[Manifest],
         kinds: &Kinds,
         namespace: &str,
         field_validation: FieldValidation,
     ) -> Result<(), Box<LoadProblem>> {
-        let params: Vec<Object> =
-            params.iter().map(|object| Object { used: Use::Fact, ..object.clone() }).collect();
-        let kind = |object: &Object| ParamKind {
+        let params: Vec<Manifest> =
+            params.iter().map(|object| Manifest { used: Use::Fact, ..object.clone() }).collect();
+        let kind = |object: &Manifest| ParamKind {
             api_version: object.api_version.clone(),
             kind: object.kind.clone(),
         };
@@ -226,12 +226,12 @@ impl Store {
 
 /// Returns the problems of the objects before the change. The cluster can't have stored them in this form.
 pub fn old_problems(
-    objects: &[Object],
+    objects: &[Manifest],
     old_kinds: &Kinds,
     field_validation: FieldValidation,
 ) -> Vec<LoadProblem> {
-    let is_old = |object: &&Object| object.used == Use::Old && object.is_judged();
-    let old: Vec<&Object> = objects.iter().filter(is_old).collect();
+    let is_old = |object: &&Manifest| object.used == Use::Old && object.is_judged();
+    let old: Vec<&Manifest> = objects.iter().filter(is_old).collect();
     let problems = parallel::map(&old, "reading", Arena::new, |arena, object| {
         let problems = decoding_problems(object, &as_stored(object, old_kinds, arena), field_validation);
         arena.reset();
@@ -242,7 +242,7 @@ pub fn old_problems(
 
 /// Returns the errors for which the API server would not have stored an object.
 fn decoding_problems(
-    object: &Object,
+    object: &Manifest,
     decoded: &Result<Normalized<'_>, Vec<FieldError>>,
     field_validation: FieldValidation,
 ) -> Vec<LoadProblem> {
@@ -256,7 +256,7 @@ fn decoding_problems(
 }
 
 /// Returns the problem of a field that the kind does not have.
-fn unknown_field(object: &Object, field: &Path) -> LoadProblem {
+fn unknown_field(object: &Manifest, field: &Path) -> LoadProblem {
     LoadProblem {
         next: "fix its name, or drop unknown fields: --field-validation ignore".to_owned(),
         ..object.problem(field, "unknown field")

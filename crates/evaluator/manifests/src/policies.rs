@@ -16,9 +16,9 @@ use policy::vap::model::Binding;
 use sha2::{Digest as _, Sha256};
 
 use crate::facts::FieldValidation;
-use crate::files::{self, File, Use};
-use crate::load::{Loaded, Options, Unbound, load};
-use crate::objects::{self, ADMISSION, Object};
+use crate::files::{self, InputFile, Use};
+use crate::load::{LoadOptions, Loaded, Unbound, load};
+use crate::objects::{self, ADMISSION, Manifest};
 use crate::{DEFAULT_MINOR, LoadProblem};
 
 /// Largest file. An API server accepts a request of 3 MiB.
@@ -96,7 +96,7 @@ fn read(paths: &[PathBuf]) -> Result<Policies, Vec<Problem>> {
     let (objects, unusable) = objects::read(&files);
     let mut problems: Vec<LoadProblem> = unread.into_iter().map(LoadProblem::unplaced).collect();
     problems.extend(unusable);
-    let options = Options {
+    let options = LoadOptions {
         minor: DEFAULT_MINOR,
         namespace: NAMESPACE.to_owned(),
         unbound: Unbound::Skip,
@@ -146,7 +146,7 @@ fn sorted(mut problems: Vec<LoadProblem>) -> Vec<Problem> {
 }
 
 /// Returns why a policy can't be decided: an expression reads what Durward does not know.
-fn undecidable(set: &PolicySet, source: &Object) -> Vec<LoadProblem> {
+fn undecidable(set: &PolicySet, source: &Manifest) -> Vec<LoadProblem> {
     let reads = [
         (set.authorizer_field(&source.name), "asks the authorizer, which only the API server can"),
         (
@@ -191,7 +191,7 @@ fn is_answered(lookup: &Lookup, facts: &Facts) -> bool {
 }
 
 /// Returns the files of the paths. Their objects are facts, not manifests to check.
-fn find(paths: &[PathBuf]) -> (Vec<File>, Vec<Problem>) {
+fn find(paths: &[PathBuf]) -> (Vec<InputFile>, Vec<Problem>) {
     files::find(&[(paths, Use::Fact)], &[])
 }
 

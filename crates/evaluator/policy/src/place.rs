@@ -6,8 +6,8 @@ use crate::field::Path;
 
 /// A path that grows without allocation.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'p> {
-    above: Option<&'p Place<'p>>,
+pub(crate) struct ValuePlace<'p> {
+    above: Option<&'p ValuePlace<'p>>,
     step: PlaceStep<'p>,
 }
 
@@ -22,7 +22,7 @@ enum PlaceStep<'p> {
     Key(&'p str),
 }
 
-impl<'p> Place<'p> {
+impl<'p> ValuePlace<'p> {
     pub(crate) fn root() -> Self {
         Self { above: None, step: PlaceStep::Root }
     }
@@ -63,14 +63,16 @@ impl<'p> Place<'p> {
     }
 }
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for ValuePlace<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(above) = self.above {
             above.fmt(formatter)?;
         }
         match self.step {
             PlaceStep::Root => Ok(()),
-            PlaceStep::Property(name) if self.above.is_some_and(Place::is_root) => formatter.write_str(name),
+            PlaceStep::Property(name) if self.above.is_some_and(ValuePlace::is_root) => {
+                formatter.write_str(name)
+            }
             PlaceStep::Property(name) | PlaceStep::Entry(name) => write!(formatter, ".{name}"),
             PlaceStep::Index(index) => write!(formatter, "[{index}]"),
             PlaceStep::Key(name) => write!(formatter, "[{name}]"),

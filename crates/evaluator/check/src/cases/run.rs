@@ -1,20 +1,20 @@
 //! Judges cases and compares the verdicts.
 
-use manifests::objects::Object;
+use manifests::objects::Manifest;
 use policy::kinds::KindResource;
 
-use super::case::Case;
+use super::case::PolicyCase;
 use crate::basis::Basis;
 use crate::changes::{ObjectChange, resolve};
 use crate::judge::Worker;
 use crate::report::CheckedCase;
 
 /// Judges cases.
-pub(crate) fn run(cases: &[Case], basis: &Basis<'_>) -> Vec<CheckedCase> {
+pub(crate) fn run(cases: &[PolicyCase], basis: &Basis<'_>) -> Vec<CheckedCase> {
     cases.iter().map(|case| checked(case, basis)).collect()
 }
 
-fn checked(case: &Case, basis: &Basis<'_>) -> CheckedCase {
+fn checked(case: &PolicyCase, basis: &Basis<'_>) -> CheckedCase {
     let difference = judged(case, basis).unwrap_or_else(Some);
     let passed = difference.is_none();
     let position = if passed { &case.position } else { &case.expect.position };
@@ -30,7 +30,7 @@ fn checked(case: &Case, basis: &Basis<'_>) -> CheckedCase {
 }
 
 /// Judges a case. Returns the actual verdict if it is not the expected one, or why the case can't be judged, and the next step.
-fn judged(case: &Case, basis: &Basis<'_>) -> Result<Option<(String, String)>, (String, String)> {
+fn judged(case: &PolicyCase, basis: &Basis<'_>) -> Result<Option<(String, String)>, (String, String)> {
     let change = change(case, basis)?;
     let namespace = if change.namespace.is_empty() { basis.namespace } else { &change.namespace };
     let user = case.user.as_ref().map(|(name, _)| name.as_str()).or(basis.user);
@@ -51,7 +51,7 @@ fn judged(case: &Case, basis: &Basis<'_>) -> Result<Option<(String, String)>, (S
 }
 
 /// Returns the change that a case is about.
-fn change<'c>(case: &'c Case, basis: &Basis<'_>) -> Result<ObjectChange<'c>, (String, String)> {
+fn change<'c>(case: &'c PolicyCase, basis: &Basis<'_>) -> Result<ObjectChange<'c>, (String, String)> {
     let not_judged = |actual: String, next: &str| Err((actual, next.to_owned()));
     if let Some(policy) = &case.expect.policy
         && !basis.set.names().any(|name| name == policy)
@@ -77,7 +77,7 @@ fn change<'c>(case: &'c Case, basis: &Basis<'_>) -> Result<ObjectChange<'c>, (St
         );
     }
     if let (Some(new), Some(old)) = (&case.new, &case.old) {
-        let name = |object: &Object| {
+        let name = |object: &Manifest| {
             let own = if object.namespace.is_empty() { &namespace } else { &object.namespace };
             let start = if object.is_generated { "generated " } else { "" };
             format!("{} {own}/{start}{}", object.kind, object.name)

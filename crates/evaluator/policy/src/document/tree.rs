@@ -8,7 +8,7 @@ const MAX_BYTES: usize = 256 << 20;
 /// Memory for the values that aliases repeat.
 const MAX_REPEATED: usize = 16 << 20;
 
-type Built<T = ()> = Result<T, SyntaxError>;
+pub(super) type Built<T = ()> = Result<T, SyntaxError>;
 
 /// A list or map that is not complete.
 enum OpenNode {

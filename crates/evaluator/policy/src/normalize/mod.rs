@@ -17,7 +17,7 @@ mod scalars;
 mod table;
 
 use crate::field::{ErrorKind, FieldError, Path};
-use crate::place::Place;
+use crate::place::ValuePlace;
 use crate::value::format::quote;
 use crate::value::{Arena, Value};
 use table::{Alternative, Demand, FieldType, Omit, StructField};
@@ -96,7 +96,7 @@ pub(crate) fn metadata<'a>(
 ) -> Result<EncodedMetadata<'a>, Vec<FieldError>> {
     let form = Form { converts: true, ..Form::default() };
     let mut decoder = ObjectDecoder::new(Types::recorded(), arena, form, path);
-    let value = decoder.metadata(value, &Place::root());
+    let value = decoder.metadata(value, &ValuePlace::root());
     let ObjectDecoder { unknown, errors, .. } = decoder;
     if errors.is_empty() { Ok(EncodedMetadata { value, unknown }) } else { Err(errors) }
 }
@@ -111,7 +111,7 @@ fn decode<'a>(
     let base = Path::default();
     let mut decoder = ObjectDecoder::new(types, arena, form, &base);
     let object = match types.kind(kind) {
-        Some(index) => decoder.fields(index, object, &Place::root()),
+        Some(index) => decoder.fields(index, object, &ValuePlace::root()),
         None => decoder.metadata_of(object),
     };
     if decoder.errors.is_empty() {
@@ -155,7 +155,7 @@ impl<'a, 'p> ObjectDecoder<'a, 'p> {
     }
 
     /// Decodes and encodes a value.
-    fn value(&mut self, of: &FieldType, value: Value<'a>, place: &Place<'_>) -> Value<'a> {
+    fn value(&mut self, of: &FieldType, value: Value<'a>, place: &ValuePlace<'_>) -> Value<'a> {
         if matches!(value, Value::Null) {
             return self.zero(of);
         }
@@ -203,7 +203,7 @@ impl<'a, 'p> ObjectDecoder<'a, 'p> {
 
     /// Decodes and encodes the metadata of an object of unknown type, and keeps its other fields.
     fn metadata_of(&mut self, object: Value<'a>) -> Value<'a> {
-        let root = Place::root();
+        let root = ValuePlace::root();
         let Value::Object(entries) = object else { return self.wrong(&root, "an object", object) };
         let entries: Vec<(&'a str, Value<'a>)> = entries
             .iter()
@@ -215,14 +215,14 @@ impl<'a, 'p> ObjectDecoder<'a, 'p> {
         Value::Object(self.arena.slice(&entries))
     }
 
-    fn metadata(&mut self, value: Value<'a>, place: &Place<'_>) -> Value<'a> {
+    fn metadata(&mut self, value: Value<'a>, place: &ValuePlace<'_>) -> Value<'a> {
         match self.types.metadata() {
             Some(index) => self.value(&FieldType::Struct(index), value, place),
             None => self.wrong(place, "metadata", value),
         }
     }
 
-    fn wrong(&mut self, place: &Place<'_>, expected: &str, value: Value<'a>) -> Value<'a> {
+    fn wrong(&mut self, place: &ValuePlace<'_>, expected: &str, value: Value<'a>) -> Value<'a> {
         let found = match value {
             Value::Bool(_) => "a boolean",
             Value::Int(_) | Value::Double(_) => "a number",
@@ -233,14 +233,14 @@ impl<'a, 'p> ObjectDecoder<'a, 'p> {
         self.wrong_text(place, expected, found)
     }
 
-    fn wrong_text(&mut self, place: &Place<'_>, expected: &str, found: &str) -> Value<'a> {
+    fn wrong_text(&mut self, place: &ValuePlace<'_>, expected: &str, found: &str) -> Value<'a> {
         self.errors
             .push(FieldError::wrong_type(&place.path(self.base), &format!("{expected}, found {found}")));
         Value::Null
     }
 
     /// Decodes and encodes the fields of a struct.
-    fn fields(&mut self, index: usize, value: Value<'a>, place: &Place<'_>) -> Value<'a> {
+    fn fields(&mut self, index: usize, value: Value<'a>, place: &ValuePlace<'_>) -> Value<'a> {
         let Value::Object(entries) = value else { return self.wrong(place, "an object", value) };
         let mut given = entries.iter().peekable();
         let mut encoded = Vec::with_capacity(entries.len() + 2);
@@ -281,7 +281,7 @@ impl<'a, 'p> ObjectDecoder<'a, 'p> {
     }
 
     /// Reports a required field that is absent, and texts that are not in an enum. An absent field is null here.
-    fn check_demands(&mut self, field: &StructField, given: Value<'a>, place: &Place<'_>) {
+    fn check_demands(&mut self, field: &StructField, given: Value<'a>, place: &ValuePlace<'_>) {
         if !self.has_demands {
             return;
         }
@@ -296,7 +296,7 @@ impl<'a, 'p> ObjectDecoder<'a, 'p> {
             return;
         }
         let base = self.base;
-        let mut check = |value: Value<'_>, place: &Place<'_>| {
+        let mut check = |value: Value<'_>, place: &ValuePlace<'_>| {
             // An empty text often stands for an absent field.
             let text = value.as_str().filter(|text| !text.is_empty());
             let Some(text) = text.filter(|text| !values.iter().any(|known| **known == **text)) else {
@@ -321,7 +321,7 @@ impl<'a, 'p> ObjectDecoder<'a, 'p> {
         }
     }
 
-    fn report_unknown(&mut self, place: &Place<'_>, name: &str) {
+    fn report_unknown(&mut self, place: &ValuePlace<'_>, name: &str) {
         if !self.in_schema {
             self.unknown.push(place.property(name).path(self.base));
         }
@@ -332,7 +332,7 @@ impl<'a, 'p> ObjectDecoder<'a, 'p> {
         alternative: Alternative,
         index: usize,
         value: Value<'a>,
-        place: &Place<'_>,
+        place: &ValuePlace<'_>,
     ) -> Value<'a> {
         let outer = std::mem::replace(&mut self.in_schema, true);
         let encoded = match (value, alternative) {
@@ -370,7 +370,7 @@ impl<'a, 'p> ObjectDecoder<'a, 'p> {
             FieldType::Float => Value::Double(0.0),
             FieldType::Quantity => Value::String("0"),
             FieldType::Duration => Value::String("0s"),
-            FieldType::Struct(index) => self.fields(*index, Value::Object(&[]), &Place::root()),
+            FieldType::Struct(index) => self.fields(*index, Value::Object(&[]), &ValuePlace::root()),
             FieldType::Bytes
             | FieldType::Time
             | FieldType::MicroTime

@@ -4,7 +4,7 @@ use super::formats::StringFormat;
 use super::model::{Schema, SchemaType, ValueChecks};
 use super::validator::{AllowedTypes, NodeErrors, Validator};
 use crate::field::FieldError;
-use crate::place::Place;
+use crate::place::ValuePlace;
 use crate::release::Release;
 use crate::value::format::plain;
 use crate::value::number::chars;
@@ -30,7 +30,7 @@ pub(super) fn check(
     schema: &Schema,
     checks: Option<&ValueChecks>,
     format: Option<StringFormat<'_>>,
-    place: &Place<'_>,
+    place: &ValuePlace<'_>,
     outcome: &mut NodeErrors,
 ) {
     let range = Range::new(validator, schema, format);
@@ -51,7 +51,7 @@ pub(super) fn check(
 /// A number that is compared with bounds.
 struct BoundedNumber<'c> {
     validator: &'c Validator<'c>,
-    place: &'c Place<'c>,
+    place: &'c ValuePlace<'c>,
     range: Range<'c>,
     value: Value<'c>,
 }
@@ -172,7 +172,7 @@ impl<'c> Range<'c> {
         }
     }
 
-    fn error(&self, validator: &Validator<'_>, what: &str, place: &Place<'_>) -> FieldError {
+    fn error(&self, validator: &Validator<'_>, what: &str, place: &ValuePlace<'_>) -> FieldError {
         let kind = self.kind.map_or("", SchemaType::name);
         let format = match self.format {
             Some(format) => format!("with format {format}"),

@@ -10,7 +10,7 @@ use super::formats::{self, StringFormat};
 use super::model::{Additional, Schema, SchemaType, ValueChecks};
 use super::validator::{MAX_STEPS, NodeErrors, Validator, named};
 use crate::field::{FieldError, Path, Validated};
-use crate::place::Place;
+use crate::place::ValuePlace;
 use crate::release::Release;
 use crate::value::format::{go_json, quote};
 use crate::value::{Arena, Value, identical};
@@ -31,7 +31,7 @@ pub(crate) fn validate<'a>(
 pub(crate) fn default<'a>(value: Value<'a>, schema: &'a Schema, path: &Path, release: Release) -> Validated {
     let mut validator =
         Validator { base: path, release, is_default: true, steps: MAX_STEPS, undecided: Vec::new() };
-    let outcome = validator.node(value, schema, &Place::root(), None);
+    let outcome = validator.node(value, schema, &ValuePlace::root(), None);
     Validated { errors: outcome.errors, undecided: validator.undecided, ..Validated::default() }
 }
 
@@ -47,7 +47,7 @@ pub(super) fn within<'a>(
     let mut validator =
         Validator { base: path, release, is_default: false, steps: max_steps, undecided: Vec::new() };
     let pair = old.map(|old| Correlation::new(value, old, schema));
-    let outcome = validator.node(value, schema, &Place::root(), pair.as_ref());
+    let outcome = validator.node(value, schema, &ValuePlace::root(), pair.as_ref());
     Validated { errors: outcome.errors, undecided: validator.undecided, ..Validated::default() }
 }
 
@@ -56,7 +56,7 @@ impl Validator<'_> {
         &mut self,
         value: Value<'a>,
         schema: &'a Schema,
-        place: &Place<'_>,
+        place: &ValuePlace<'_>,
         pair: Option<&Correlation<'a>>,
     ) -> NodeErrors {
         let mut outcome = NodeErrors::default();
@@ -113,7 +113,7 @@ impl Validator<'_> {
         value: Value<'_>,
         schema: &Schema,
         format: Option<StringFormat<'_>>,
-        place: &Place<'_>,
+        place: &ValuePlace<'_>,
         outcome: &mut NodeErrors,
     ) {
         let types = self.types(schema);
@@ -161,7 +161,7 @@ impl Validator<'_> {
     }
 
     /// A value of another type or format. The text repeats what was found.
-    fn wrong_type(&self, place: &Place<'_>, expected: &str, found: &str) -> FieldError {
+    fn wrong_type(&self, place: &ValuePlace<'_>, expected: &str, found: &str) -> FieldError {
         let detail = format!("{place} in body must be of type {expected}: {}", quote(found));
         let path = place.path(self.base);
         named(FieldError::type_invalid(&path, Value::String(found), &detail))
@@ -172,7 +172,7 @@ impl Validator<'_> {
         &mut self,
         value: Value<'a>,
         checks: &'a ValueChecks,
-        place: &Place<'_>,
+        place: &ValuePlace<'_>,
         outcome: &mut NodeErrors,
     ) {
         if !checks.any_of.is_empty() {
@@ -206,7 +206,7 @@ impl Validator<'_> {
         &mut self,
         value: Value<'a>,
         schemas: &'a [Schema],
-        place: &Place<'_>,
+        place: &ValuePlace<'_>,
         outcome: &mut NodeErrors,
     ) {
         let mut best: Option<NodeErrors> = None;
@@ -242,7 +242,7 @@ impl Validator<'_> {
         &mut self,
         value: Value<'a>,
         schemas: &'a [Schema],
-        place: &Place<'_>,
+        place: &ValuePlace<'_>,
         outcome: &mut NodeErrors,
     ) {
         let mut best: Option<NodeErrors> = None;
@@ -285,7 +285,7 @@ impl Validator<'_> {
         text: &str,
         checks: Option<&ValueChecks>,
         format: Option<StringFormat<'_>>,
-        place: &Place<'_>,
+        place: &ValuePlace<'_>,
         outcome: &mut NodeErrors,
     ) {
         outcome.matches += 1;
@@ -306,7 +306,7 @@ impl Validator<'_> {
         &mut self,
         text: &str,
         checks: &ValueChecks,
-        place: &Place<'_>,
+        place: &ValuePlace<'_>,
         outcome: &mut NodeErrors,
     ) -> Option<FieldError> {
         let len =
@@ -343,7 +343,7 @@ impl Validator<'_> {
         &mut self,
         value: Value<'_>,
         checks: &ValueChecks,
-        place: &Place<'_>,
+        place: &ValuePlace<'_>,
         outcome: &mut NodeErrors,
     ) {
         if checks.values.is_empty() {
@@ -367,7 +367,7 @@ impl Validator<'_> {
         &mut self,
         items: &'a [Value<'a>],
         schema: &'a Schema,
-        place: &Place<'_>,
+        place: &ValuePlace<'_>,
         pair: Option<&Correlation<'a>>,
         outcome: &mut NodeErrors,
     ) {
@@ -403,7 +403,7 @@ impl Validator<'_> {
         &mut self,
         entries: &'a [(&'a str, Value<'a>)],
         schema: &'a Schema,
-        place: &Place<'_>,
+        place: &ValuePlace<'_>,
         pair: Option<&Correlation<'a>>,
         outcome: &mut NodeErrors,
     ) {
@@ -452,7 +452,7 @@ impl Validator<'_> {
 }
 
 /// The pair of a field. `apiVersion` and `kind` of the root have none.
-fn child<'a>(pair: Option<&Correlation<'a>>, place: &Place<'_>, name: &str) -> Option<Correlation<'a>> {
+fn child<'a>(pair: Option<&Correlation<'a>>, place: &ValuePlace<'_>, name: &str) -> Option<Correlation<'a>> {
     if place.is_root() && matches!(name, "apiVersion" | "kind") {
         return None;
     }

@@ -2,7 +2,7 @@
 
 use super::model::{Schema, SchemaType};
 use crate::field::{FieldError, Path, remove_duplicates};
-use crate::place::Place;
+use crate::place::ValuePlace;
 use crate::release::Release;
 use crate::value::Value;
 
@@ -93,7 +93,7 @@ impl NodeErrors {
 
 impl Validator<'_> {
     /// Counts a step. Returns false above the limit.
-    pub(super) fn charge(&mut self, place: &Place<'_>) -> bool {
+    pub(super) fn charge(&mut self, place: &ValuePlace<'_>) -> bool {
         if self.steps == 1 {
             self.undecided(place, "the schema has too many alternatives for this value");
         }
@@ -101,23 +101,23 @@ impl Validator<'_> {
         self.steps > 0
     }
 
-    pub(super) fn undecided(&mut self, place: &Place<'_>, reason: &str) {
+    pub(super) fn undecided(&mut self, place: &ValuePlace<'_>, reason: &str) {
         if self.undecided.len() < MAX_ERRORS {
             self.undecided.push(FieldError::internal(&place.path(self.base), reason));
         }
     }
 
     /// An error whose text names the place.
-    pub(super) fn invalid(&self, place: &Place<'_>, value: Value<'_>, detail: &str) -> FieldError {
+    pub(super) fn invalid(&self, place: &ValuePlace<'_>, value: Value<'_>, detail: &str) -> FieldError {
         self.error(place, value, &format!("{place} in body {detail}"))
     }
 
-    pub(super) fn error(&self, place: &Place<'_>, value: Value<'_>, detail: &str) -> FieldError {
+    pub(super) fn error(&self, place: &ValuePlace<'_>, value: Value<'_>, detail: &str) -> FieldError {
         named(FieldError::invalid_value(&place.path(self.base), value, detail))
     }
 
     /// An error that belongs to no field. The path remains for positions.
-    pub(super) fn general(&self, place: &Place<'_>, detail: &str) -> FieldError {
+    pub(super) fn general(&self, place: &ValuePlace<'_>, detail: &str) -> FieldError {
         if self.base.is_empty() {
             return FieldError::unnamed(&place.path(self.base), detail);
         }

@@ -11,7 +11,7 @@ use crate::cel::outcome::{Cancel, EvalContext, EvalResult, NoValue};
 use crate::cel::program::Program;
 use crate::expression::EXPRESSION_LIMIT;
 use crate::field::{ErrorKind, FieldError, Path, Validated};
-use crate::place::Place;
+use crate::place::ValuePlace;
 use crate::release::Release;
 use crate::schema::Schema;
 use crate::schema::correlate::Correlation;
@@ -87,7 +87,7 @@ impl CompiledRules {
         let release = self.release;
         let mut run =
             RuleRun { context, release, budget, ratchets, other, compared: 0, found: Validated::default() };
-        let at = At { place: &Place::root(), pair, unchanged };
+        let at = At { place: &ValuePlace::root(), pair, unchanged };
         // The end of the budget is an error of its own.
         let end = run.value(node, &self.shape, arena.store(objects.new), at);
         let left = end.is_ok().then_some(run.budget);
@@ -114,7 +114,7 @@ struct RulesEnd;
 /// A value that is visited, and the one before the update.
 #[derive(Clone, Copy)]
 struct At<'p, 'a> {
-    place: &'p Place<'p>,
+    place: &'p ValuePlace<'p>,
     pair: Option<&'p Correlation<'a>>,
     /// The pair that decides whether an error is only a warning: that of the value, or else of the nearest value around it.
     unchanged: Option<&'p Correlation<'a>>,
@@ -185,7 +185,7 @@ impl<'a> RuleRun<'a> {
         shape: &'a ValueShape,
         (name, value): (&str, &'a Value<'a>),
         at: At<'_, 'a>,
-        place: Place<'_>,
+        place: ValuePlace<'_>,
     ) -> Result<(), RulesEnd> {
         let Some(shape) = node.shape.as_ref().or_else(|| shape.property(name)) else { return Ok(()) };
         let pair = at.pair.and_then(|pair| pair.field(name));
