@@ -8,7 +8,7 @@ use policy::facts::{Facts, Lookup, ParamQuery};
 use policy::field::{FieldError, Path};
 use policy::kinds::Kinds;
 use policy::normalize::Normalized;
-use policy::value::{Arena, read_json, write_json};
+use policy::value::{Arena, write_json};
 use policy::vap::model::ParamKind;
 
 use crate::LoadProblem;
@@ -35,18 +35,11 @@ pub struct FactStore {
     /// Namespaces as JSON.
     namespaces: HashMap<String, String>,
     /// Objects that can be parameters: by group and kind, namespace, then name.
-    params: HashMap<(String, String), BTreeMap<String, BTreeMap<String, Param>>>,
+    params: HashMap<(String, String), BTreeMap<String, BTreeMap<String, Manifest>>>,
     /// Whether there are no other parameters.
     has_all_params: bool,
     /// Minor version of the API server.
     minor: u8,
-}
-
-/// An object that can be a parameter.
-#[derive(Debug, Clone)]
-struct Param {
-    api_version: String,
-    json: String,
 }
 
 /// The input of a [`FactStore`] besides its objects.
@@ -105,20 +98,17 @@ impl FactStore {
             if object.used == Use::Fact {
                 problems.extend(decoding_problems(object, &decoded, sources.field_validation));
             }
-            let decoded = decoded.map(|decoded| decoded.object);
             if is_namespace {
                 let json = match decoded {
-                    Ok(value) => write_json(with_name_label(value, &object.name, &arena)),
+                    Ok(decoded) => write_json(with_name_label(decoded.object, &object.name, &arena)),
                     Err(_) => write_json(object.value(&arena)),
                 };
                 store.namespaces.insert(object.name.clone(), json);
             }
             if is_param {
-                let json = decoded.map_or_else(|_| write_json(object.value(&arena)), write_json);
-                let param = Param { api_version: object.api_version.clone(), json };
                 let of_kind =
                     store.params.entry((object.group().to_owned(), object.kind.clone())).or_default();
-                of_kind.entry(own.to_owned()).or_default().insert(object.name.clone(), param);
+                of_kind.entry(own.to_owned()).or_default().insert(object.name.clone(), object.clone());
             }
             arena.reset();
         }
@@ -200,7 +190,7 @@ impl FactStore {
         let (group, version) = group_version(&query.kind.api_version);
         let key = (group.to_owned(), query.kind.kind.clone());
         let named = self.params.get(&key).and_then(|namespaces| namespaces.get(&query.namespace));
-        let found: Vec<&Param> = match (&query.name, named) {
+        let found: Vec<&Manifest> = match (&query.name, named) {
             (_, None) => Vec::new(),
             (Some(name), Some(named)) => named.get(name).into_iter().collect(),
             (None, Some(named)) => named.values().collect(),
@@ -210,14 +200,16 @@ impl FactStore {
         }
         let custom =
             kinds.crd(group, version, &query.kind.kind).filter(|(crd, _)| !crd.is_converted_by_webhook);
-        let in_version = |param: &Param| {
-            let Some((crd, version)) = custom else {
-                return (param.api_version == query.kind.api_version).then(|| param.json.clone());
-            };
+        let in_version = |param: &Manifest| {
             let arena = Arena::new();
-            let value = read_json(&param.json, &arena).ok()?;
-            let (_, own) = group_version(&param.api_version);
-            let json = write_json(from_storage(crd, (own, version), value, &arena));
+            let decoded = as_stored(param, kinds, &arena);
+            let value = decoded.map_or_else(|_| param.value(&arena), |decoded| decoded.object);
+            let value = match custom {
+                Some((crd, version)) => from_storage(crd, (param.version(), version), value, &arena),
+                None if param.api_version == query.kind.api_version => value,
+                None => return None,
+            };
+            let json = write_json(value);
             (!arena.is_full()).then_some(json)
         };
         found.into_iter().map(in_version).collect()
