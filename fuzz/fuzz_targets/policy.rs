@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use policy::document;
 use policy::facts::Facts;
 use policy::release::Release;
-use policy::request::{GroupVersion, AdmissionRequest};
+use policy::request::{AdmissionRequest, GroupVersion};
 use policy::set::PolicySetBuilder;
 use policy::value::{Arena, Value};
 

@@ -7,7 +7,7 @@ use crate::cel::environment::{Environment, OLD_OBJECT, Optional};
 use crate::cel::eval::{Activation, EvalInput};
 use crate::cel::library::Library;
 use crate::cel::outcome::{
-    Authorization, Authorizations, Cancel, EvalContext, EvalResult, Limit, NoValue, Query, Unknown,
+    Authorization, Cancel, EvalContext, EvalResult, FactSource, Limit, NoValue, Query, Unknown,
 };
 use crate::cel::program::{CompileError, Program};
 use crate::release::Release;
@@ -212,7 +212,7 @@ pub(crate) fn check_of(query: &Query<'_>) -> Option<AccessCheck> {
 #[derive(Clone, Copy)]
 struct Decide<'d>(&'d dyn Fn(&AccessCheck) -> Option<Authorization>);
 
-impl Authorizations for Decide<'_> {
+impl FactSource for Decide<'_> {
     fn decision(&self, query: &Query<'_>) -> Option<Authorization> {
         check_of(query).and_then(|check| (self.0)(&check))
     }

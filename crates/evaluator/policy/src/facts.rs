@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 pub use crate::cel::outcome::Limit;
-use crate::cel::outcome::{Authorization, Authorizations, Query};
+use crate::cel::outcome::{Authorization, FactSource, Query};
 use crate::expression::{AccessCheck, check_of};
 
 /// Answers to lookups.
@@ -77,7 +77,7 @@ pub enum Lookup {
     },
 }
 
-impl Authorizations for Facts {
+impl FactSource for Facts {
     fn decision(&self, query: &Query<'_>) -> Option<Authorization> {
         self.decisions.get(&check_of(query)?).cloned()
     }

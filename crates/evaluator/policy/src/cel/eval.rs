@@ -11,7 +11,7 @@ use super::cost::Cost;
 use super::library::Singleton;
 use super::node::{CallNode, Dispatch, Fold, PlanNode};
 use super::outcome::{
-    Authorization, Authorizations, Cancel, EvalContext, EvalResult, INTERNAL, LIMIT, Limit, NoValue, Query,
+    Authorization, Cancel, EvalContext, EvalResult, FactSource, INTERNAL, LIMIT, Limit, NoValue, Query,
     Unknown, comparisons, no_such_overload,
 };
 use super::select;
@@ -115,7 +115,7 @@ fn constant(node: &PlanNode, arena: &Arena) -> Option<Constant> {
 /// Facts and variables of constants and of rules that have no cluster: there are none.
 pub(crate) struct Nothing;
 
-impl Authorizations for Nothing {
+impl FactSource for Nothing {
     fn decision(&self, _: &Query<'_>) -> Option<Authorization> {
         None
     }

@@ -93,7 +93,7 @@ pub struct Authorization {
 }
 
 /// Source of facts for functions.
-pub(crate) trait Authorizations {
+pub(crate) trait FactSource {
     /// The answer to an authorization check, if it is known.
     fn decision(&self, query: &Query<'_>) -> Option<Authorization>;
 }
@@ -102,7 +102,7 @@ pub(crate) trait Authorizations {
 #[derive(Clone, Copy)]
 pub(crate) struct EvalContext<'a> {
     pub(crate) arena: &'a Arena,
-    pub(crate) answers: &'a dyn Authorizations,
+    pub(crate) answers: &'a dyn FactSource,
     /// Whether there is time left.
     pub(crate) keep_going: &'a dyn Fn() -> bool,
 }

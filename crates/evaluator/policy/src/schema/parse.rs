@@ -38,7 +38,7 @@ impl Schema {
     /// Reads a schema such as `openAPIV3Schema`. The errors are those of fields with another type. Whether the schema is structural
     /// is a step of its own.
     pub fn parse(value: Value<'_>, path: &Path) -> Result<Self, Vec<FieldError>> {
-        let mut shared = SchemaErrors::default();
+        let mut shared = ParseState::default();
         let schema = schema(value, path, 0, &mut shared);
         if shared.errors.is_empty() { Ok(schema) } else { Err(shared.errors) }
     }
@@ -46,7 +46,7 @@ impl Schema {
 
 /// State of one call of [`Schema::parse`].
 #[derive(Default)]
-struct SchemaErrors<'v> {
+struct ParseState<'v> {
     errors: Vec<FieldError>,
     schemas: usize,
     /// Equal patterns are compiled once.
@@ -59,10 +59,10 @@ struct SchemaReader<'r, 'v> {
     value: Value<'v>,
     path: &'r Path,
     depth: usize,
-    shared: &'r mut SchemaErrors<'v>,
+    shared: &'r mut ParseState<'v>,
 }
 
-fn schema<'v>(value: Value<'v>, path: &Path, depth: usize, shared: &mut SchemaErrors<'v>) -> Schema {
+fn schema<'v>(value: Value<'v>, path: &Path, depth: usize, shared: &mut ParseState<'v>) -> Schema {
     if !matches!(value, Value::Object(_) | Value::Null) {
         shared.errors.push(FieldError::wrong_type(path, "an object"));
         return Schema::default();
@@ -225,7 +225,7 @@ impl<'v> SchemaReader<'_, 'v> {
 
     fn checks(&mut self) -> Option<Box<ValueChecks>> {
         let pattern = self.text("pattern").filter(|pattern| !pattern.is_empty()).map(|pattern| {
-            let SchemaErrors { patterns, memory, .. } = &mut *self.shared;
+            let ParseState { patterns, memory, .. } = &mut *self.shared;
             Arc::clone(patterns.entry(pattern).or_insert_with(|| Arc::new(Pattern::new(pattern, memory))))
         });
         let not = self.get("not").map(|value| self.schema(value, &self.path.child("not")));
