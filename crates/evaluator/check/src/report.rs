@@ -30,6 +30,7 @@ pub(crate) struct CheckReport {
     pub(crate) exit_code: Exit,
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn operation<S: Serializer>(operation: &Operation, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(operation.as_str())
 }

@@ -380,7 +380,9 @@ impl Build<'_> {
                 }
             }
             ExprKind::Struct { fields, .. } => {
-                fields.iter_mut().for_each(|value| self.renumber(value));
+                for value in fields {
+                    self.renumber(value);
+                }
             }
             ExprKind::Comprehension(comprehension) => {
                 let Comprehension { range, init, condition, step, result, .. } = comprehension.as_mut();

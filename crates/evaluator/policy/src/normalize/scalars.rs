@@ -10,7 +10,7 @@ use crate::value::{Arena, Timestamp, Value, number};
 pub(super) fn encode<'a>(of: &FieldType, value: Value<'a>, arena: &'a Arena) -> Result<Value<'a>, String> {
     let expected = |text: &str| text.to_owned();
     match (of, value) {
-        (FieldType::String, Value::String(_))
+        (FieldType::String | FieldType::IntOrString, Value::String(_))
         | (FieldType::Bool, Value::Bool(_))
         | (FieldType::Float, Value::Double(_)) => Ok(value),
         (FieldType::Float, Value::Int(int)) => Ok(Value::Double(int as f64)),
@@ -18,7 +18,6 @@ pub(super) fn encode<'a>(of: &FieldType, value: Value<'a>, arena: &'a Arena) -> 
             .filter(|int| (smallest..=largest).contains(&int))
             .map(Value::Int)
             .ok_or_else(|| format!("an integer from {smallest} to {largest}")),
-        (FieldType::IntOrString, Value::String(_)) => Ok(value),
         (FieldType::IntOrString, Value::Int(_) | Value::Double(_)) => integer(value)
             .filter(|int| i32::try_from(*int).is_ok())
             .map(Value::Int)

@@ -179,7 +179,7 @@ impl<'a> PolicyValidator<'a, '_> {
                 Err(NoValue::Unknown(unknown)) => self.need(unknown),
                 Err(NoValue::Error(message)) => self.error(index, Some(index), message.to_owned()),
                 Err(NoValue::Cancelled(cancel)) => {
-                    self.error(index, Some(index), cancel.message().to_owned())
+                    self.error(index, Some(index), cancel.message().to_owned());
                 }
             }
         }
