@@ -11,6 +11,7 @@ mod built_in;
 mod cases;
 mod changes;
 mod custom;
+mod decoded;
 mod format;
 mod grants;
 mod judge;
