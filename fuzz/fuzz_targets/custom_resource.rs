@@ -7,7 +7,7 @@ use std::cell::Cell;
 
 use libfuzzer_sys::fuzz_target;
 use policy::crd::compare::{Definition, compare};
-use policy::crd::object::{Change, decode, validate};
+use policy::crd::object::{decode, validate};
 use policy::crd::replay::Replay;
 use policy::crd::{Crd, admit};
 use policy::document;
@@ -33,9 +33,9 @@ fuzz_target!(|text: &str| {
         let old = objects.first().and_then(|old| normalize(kind, old.value(&arena), &arena).ok());
         for (server, old) in [(30, None), (37, None), (36, old.map(|old| old.object))] {
             let answer = admit::admit(definition.object, full.object, old, server, &keep_going);
-            for refusal in answer.refused {
-                assert!(!refusal.error.to_string().is_empty());
-                assert!(first.place(&refusal.place).line <= text.lines().count() + 1);
+            for error in answer.errors {
+                assert!(!error.to_string().is_empty());
+                assert!(first.place(&admit::document_path(&error.path)).line <= text.lines().count() + 1);
             }
         }
     }
@@ -47,8 +47,7 @@ fuzz_target!(|text: &str| {
                 continue;
             };
             for server in [30, 35, 37] {
-                let change = Change { new: decoded.object, old, namespaced: crd.namespaced, server };
-                for error in validate(version, &change, &arena, &keep_going).errors {
+                for error in validate((&crd, version), decoded.object, old, server, &arena, &keep_going).errors {
                     assert!(!error.to_string().is_empty());
                 }
             }

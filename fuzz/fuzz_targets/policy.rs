@@ -8,8 +8,8 @@ use libfuzzer_sys::fuzz_target;
 use policy::document;
 use policy::facts::Facts;
 use policy::release::Release;
-use policy::request::{GroupVersion, Request};
-use policy::set::Builder;
+use policy::request::{AdmissionRequest, GroupVersion};
+use policy::set::PolicySetBuilder;
 use policy::value::{Arena, Value};
 
 /// Number of calls of `keep_going` after which the evaluation must stop.
@@ -18,7 +18,7 @@ const QUESTIONS: u32 = 1_000;
 fuzz_target!(|text: &str| {
     let arena = Arena::new();
     let Ok(documents) = document::read(text) else { return };
-    for builder in [Builder::new(Release::for_new(35)), Builder::stored(37)] {
+    for builder in [PolicySetBuilder::new(Release::for_new(35)), PolicySetBuilder::stored(37)] {
         let mut builder = builder;
         for document in &documents {
             builder.add("fuzz", document.value(&arena));
@@ -26,14 +26,14 @@ fuzz_target!(|text: &str| {
         let Ok(set) = builder.finish() else { continue };
         let object = documents.last().map_or(Value::Null, |document| document.value(&arena));
         let named = |name| GroupVersion { group: "", version: "v1", name };
-        let request = Request {
+        let request = AdmissionRequest {
             operation: "CREATE",
             kind: named("Pod"),
             resource: named("pods"),
             name: "a",
             namespace: "default",
             object,
-            ..Request::default()
+            ..AdmissionRequest::default()
         };
         let asked = Cell::new(0);
         let keep_going = || {

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use policy::crd::Crd;
-use policy::crd::object::{Change, decode, validate};
+use policy::crd::object::{decode, validate};
 use policy::value::{Arena, Value, read_json, write_json};
 
 /// A CRD around a schema.
@@ -36,8 +36,7 @@ fuzz_target!(|text: &str| {
         return;
     }
     for server in [30, 37] {
-        let change = Change { new: once.object, old: Some(once.object), namespaced: true, server };
-        validate(version, &change, &arena, &|| false);
+        validate((&crd, version), once.object, Some(once.object), server, &arena, &|| false);
     }
     // Only a valid default has no unknown fields and no nulls, which the API server requires.
     let Ok(twice) = decode(once.object) else { return };

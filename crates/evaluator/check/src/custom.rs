@@ -2,25 +2,22 @@
 
 use std::time::Instant;
 
-use policy::crd::admit::{self, Admission, Refusal};
-use policy::crd::object::{Change, Judgement, validate};
+use policy::crd::admit::{admit, document_path};
+use policy::crd::object::validate;
 use policy::crd::{Crd, Version};
 use policy::facts::{Limit, Lookup};
-use policy::field::{ErrorKind, FieldError, Path};
+use policy::field::{ErrorKind, FieldError, Path, Validated};
 use policy::normalize::with_empty;
-use policy::request::Request;
+use policy::request::AdmissionRequest;
 use policy::value::{Arena, Value};
 
 use manifests::expression;
 use manifests::kind::is_crd;
-use manifests::objects::Object;
+use manifests::objects::Manifest;
 
-use crate::context::{Context, MAX_TIME, describe, refusal, shown};
-use crate::report::{Finding, Verdict};
-use crate::subjects::Subject;
-
-/// A CRD and one of its versions.
-pub(crate) type Custom<'k> = Option<(&'k Crd, &'k Version)>;
+use crate::basis::{Basis, MAX_TIME, describe, refusal, shown};
+use crate::changes::ObjectChange;
+use crate::report::{DocumentFinding, Severity};
 
 const ASK_SERVER: &str =
     "let an API server decide: kubectl apply --dry-run=server; or accept this: --allow-unknown";
@@ -28,14 +25,14 @@ const PRUNED: &str = "required but not declared: the API server prunes it. Decla
 
 /// Returns the findings about a create or an update of a custom resource or a CRD that could be decoded. `pruned` are the fields that its kind does not have.
 pub(crate) fn check(
-    context: &Context<'_>,
-    subject: &Subject<'_>,
-    request: &Request<'_>,
-    custom: Custom<'_>,
+    basis: &Basis<'_>,
+    change: &ObjectChange<'_>,
+    request: &AdmissionRequest<'_>,
+    crd: Option<(&Crd, &Version)>,
     pruned: &[Path],
-    object: &Object,
+    object: &Manifest,
     arena: &Arena,
-) -> Vec<Finding> {
+) -> Vec<DocumentFinding> {
     if arena.is_full() {
         return vec![missing(object, &Lookup::Limit(Limit::Memory))];
     }
@@ -43,19 +40,18 @@ pub(crate) fn check(
     if request.old_object_is_unknown {
         return vec![missing(object, &Lookup::OldObject)];
     }
-    let old = subject.old.map(|_| request.old_object);
+    let old = change.old.map(|_| request.old_object);
     if is_definition {
         let full = with_empty_collections(request.object, object, arena);
         if arena.is_full() {
             return vec![missing(object, &Lookup::Limit(Limit::Memory))];
         }
-        return definition(context, [request.object, full], old, object);
+        return definition(basis, [request.object, full], old, object);
     }
-    let Some((crd, version)) = custom else { return Vec::new() };
-    let change = Change { new: request.object, old, namespaced: crd.namespaced, server: context.minor };
+    let Some((crd, version)) = crd else { return Vec::new() };
     let end = Instant::now() + MAX_TIME;
-    let Judgement { errors, undecided: unknown, warnings, unchanged } =
-        validate(version, &change, arena, &|| Instant::now() < end);
+    let Validated { errors, undecided, unchanged, warnings } =
+        validate((crd, version), request.object, old, basis.minor, arena, &|| Instant::now() < end);
     if arena.is_full() {
         return vec![missing(object, &Lookup::Limit(Limit::Memory))];
     }
@@ -63,7 +59,7 @@ pub(crate) fn check(
     let denial = |error: &FieldError| {
         let is_pruned = error.kind == ErrorKind::Required && pruned.contains(&error.path.to_string());
         let next = if is_pruned { PRUNED } else { "" };
-        Finding { next: next.to_owned(), ..invalid(object, error) }
+        DocumentFinding { next: next.to_owned(), ..invalid(object, error) }
     };
     let mut findings = shown(&errors, denial);
     let finalizers = Path::new("metadata").child("finalizers");
@@ -72,12 +68,12 @@ pub(crate) fn check(
     let text = |error: &FieldError| {
         if error.path.is_empty() { error.body.clone() } else { error.to_string() }
     };
-    findings.extend(shown(&unknown, |error| open(object, &error.path, text(error))));
+    findings.extend(shown(&undecided, |error| open(object, &error.path, text(error))));
     findings
 }
 
 /// Returns a CRD whose schemas have empty lists and maps, which policies don't see.
-fn with_empty_collections<'a>(new: Value<'a>, object: &Object, arena: &'a Arena) -> Value<'a> {
+fn with_empty_collections<'a>(new: Value<'a>, object: &Manifest, arena: &'a Arena) -> Value<'a> {
     let kind = (object.group(), object.version(), object.kind.as_str());
     let decoded = with_empty(kind, object.value(arena), arena).unwrap_or_default();
     match decoded.object.field("spec") {
@@ -88,38 +84,43 @@ fn with_empty_collections<'a>(new: Value<'a>, object: &Object, arena: &'a Arena)
 
 /// Returns the findings for a CRD that is created or updated. `full` is `new` with the empty lists and maps of its schemas.
 fn definition(
-    context: &Context<'_>,
+    basis: &Basis<'_>,
     [new, full]: [Value<'_>; 2],
     old: Option<Value<'_>>,
-    object: &Object,
-) -> Vec<Finding> {
+    object: &Manifest,
+) -> Vec<DocumentFinding> {
     let end = Instant::now() + MAX_TIME;
-    let Admission { refused, undecided, warnings } =
-        admit::admit(new, full, old, context.minor, &|| Instant::now() < end);
-    let finding = |refusal: &Refusal| {
-        let Refusal { error, place, hint } = refusal;
+    let Validated { errors, undecided, warnings, .. } =
+        admit(new, full, old, basis.minor, &|| Instant::now() < end);
+    let finding = |error: &FieldError| {
+        let field = document_path(&error.path);
         let position = match error.places.first() {
-            Some((line, column, _)) => expression::position(object, place, (*line, *column)),
-            None => object.place_of(place),
+            Some((line, column, _)) => expression::position(object, &field, (*line, *column)),
+            None => object.place_of(&field),
         };
-        Finding { field: place.to_string(), position, next: hint.clone(), ..invalid(object, error) }
+        DocumentFinding {
+            field: field.to_string(),
+            position,
+            next: error.hint.clone(),
+            ..invalid(object, error)
+        }
     };
-    let mut findings = shown(&refused, finding);
+    let mut findings = shown(&errors, finding);
     findings.extend(warnings.into_iter().map(|message| warning(object, &Path::default(), message)));
     findings.extend(shown(&undecided, |error| open(object, &error.path, error.to_string())));
     findings
 }
 
 /// Returns the finding that a fact or a limit leaves the verdict open.
-pub(crate) fn missing(object: &Object, lookup: &Lookup) -> Finding {
+pub(crate) fn missing(object: &Manifest, lookup: &Lookup) -> DocumentFinding {
     let (message, next) = describe(lookup);
-    Finding { next, ..open(object, &Path::default(), message) }
+    DocumentFinding { next, ..open(object, &Path::default(), message) }
 }
 
 /// Returns a denial by the schema.
-pub(crate) fn invalid(object: &Object, error: &FieldError) -> Finding {
-    Finding {
-        verdict: Verdict::Deny,
+pub(crate) fn invalid(object: &Manifest, error: &FieldError) -> DocumentFinding {
+    DocumentFinding {
+        verdict: Severity::Deny,
         message: error.to_string(),
         reason: "Invalid".to_owned(),
         code: Some(422),
@@ -128,9 +129,9 @@ pub(crate) fn invalid(object: &Object, error: &FieldError) -> Finding {
 }
 
 /// Returns a warning of the API server.
-fn warning(object: &Object, path: &Path, message: String) -> Finding {
-    Finding {
-        verdict: Verdict::Warn,
+fn warning(object: &Manifest, path: &Path, message: String) -> DocumentFinding {
+    DocumentFinding {
+        verdict: Severity::Warn,
         message,
         reason: String::new(),
         code: None,
@@ -139,9 +140,9 @@ fn warning(object: &Object, path: &Path, message: String) -> Finding {
 }
 
 /// Returns a finding that leaves the verdict open.
-pub(crate) fn open(object: &Object, path: &Path, message: String) -> Finding {
-    Finding {
-        verdict: Verdict::Unknown,
+pub(crate) fn open(object: &Manifest, path: &Path, message: String) -> DocumentFinding {
+    DocumentFinding {
+        verdict: Severity::Unknown,
         message,
         reason: String::new(),
         code: None,

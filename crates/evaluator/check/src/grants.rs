@@ -5,8 +5,8 @@ use std::path::Path;
 
 use config::{Problem, Section};
 use console::input;
-use policy::Decision;
-use policy::expression::{Check, Target};
+use policy::Authorization;
+use policy::expression::{AccessCheck, AccessTarget};
 
 const API_VERSION: &str = "durward.dev/v1alpha1";
 const KIND: &str = "Grants";
@@ -70,10 +70,10 @@ impl Grants {
     }
 
     /// Answers an authorization check.
-    pub(crate) fn decide(&self, check: &Check) -> Decision {
+    pub(crate) fn decide(&self, check: &AccessCheck) -> Authorization {
         let allowed = self.grants.iter().any(|grant| grant.allows(check, self.user.as_ref()));
         let reason = if allowed { "granted by --grants" } else { "" };
-        Decision { allowed, reason: reason.to_owned(), error: None }
+        Authorization { allowed, reason: reason.to_owned(), error: None }
     }
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn service_account(user: &str) -> Option<(&str, &str)> {
 
 /// Reads one grant.
 pub(crate) fn grant(section: &mut Section<'_>) -> Grant {
-    let account: Option<Account> = section.parsed(
+    let account: Option<ServiceAccount> = section.parsed(
         "serviceAccount",
         "NAMESPACE/NAME",
         "The service account; the user of the request if absent.",
@@ -103,9 +103,9 @@ pub(crate) fn grant(section: &mut Section<'_>) -> Grant {
     }
 }
 
-struct Account((String, String));
+struct ServiceAccount((String, String));
 
-impl std::str::FromStr for Account {
+impl std::str::FromStr for ServiceAccount {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -119,17 +119,17 @@ impl std::str::FromStr for Account {
 }
 
 impl Grant {
-    fn allows(&self, check: &Check, user: Option<&(String, String)>) -> bool {
+    fn allows(&self, check: &AccessCheck, user: Option<&(String, String)>) -> bool {
         let (granted, asked) = (self.service_account.as_ref(), check.service_account.as_ref());
         if granted.or(user) != asked.or(user) || !lists(&self.verbs, &check.verb) {
             return false;
         }
         match &check.target {
-            Target::Path(path) => self.urls.iter().any(|url| match url.strip_suffix('*') {
+            AccessTarget::Path(path) => self.urls.iter().any(|url| match url.strip_suffix('*') {
                 Some(start) => path.starts_with(start),
                 None => path == url,
             }),
-            Target::Resource { group, resource, subresource, namespace, name, .. } => {
+            AccessTarget::Resource { group, resource, subresource, namespace, name, .. } => {
                 lists(&self.api_groups, group)
                     && self.resources.iter().any(|entry| names(entry, resource, subresource))
                     && (self.resource_names.is_empty() || self.resource_names.contains(name))
@@ -159,8 +159,8 @@ fn names(entry: &str, resource: &str, subresource: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn resource(resource: &str, subresource: &str, namespace: &str, name: &str) -> Target {
-        Target::Resource {
+    fn resource(resource: &str, subresource: &str, namespace: &str, name: &str) -> AccessTarget {
+        AccessTarget::Resource {
             group: String::new(),
             resource: resource.to_owned(),
             subresource: subresource.to_owned(),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     /// Whether these grants allow getting something.
-    fn allows(grants: &str, service_account: Option<(&str, &str)>, target: Target) -> bool {
+    fn allows(grants: &str, service_account: Option<(&str, &str)>, target: AccessTarget) -> bool {
         let file = tempfile::NamedTempFile::new().unwrap();
         let text = format!(
             "apiVersion: durward.dev/v1alpha1\nkind: Grants\ngrants:\n- {{verbs: [get], {grants}}}\n"
@@ -180,7 +180,7 @@ mod tests {
         std::fs::write(file.path(), text).unwrap();
         let service_account =
             service_account.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
-        let check = Check { service_account, verb: "get".to_owned(), target };
+        let check = AccessCheck { service_account, verb: "get".to_owned(), target };
         Grants::load(file.path()).unwrap().decide(&check).allowed
     }
 
@@ -202,7 +202,7 @@ mod tests {
         let bot = core("resources: [pods], serviceAccount: ci/bot");
         assert!(allows(&bot, Some(("ci", "bot")), resource("pods", "", "shop", "a")));
         assert!(!allows(&bot, None, resource("pods", "", "shop", "a")));
-        let path = |path: &str| Target::Path(path.to_owned());
+        let path = |path: &str| AccessTarget::Path(path.to_owned());
         assert!(allows("nonResourceURLs: [/logs/*]", None, path("/logs/a")));
         assert!(!allows("nonResourceURLs: [/logs]", None, path("/logs/a")));
     }
@@ -220,10 +220,10 @@ mod tests {
         ] {
             let verbs = vec!["get".to_owned()];
             let grant = Grant { service_account: granted, urls: verbs.clone(), verbs, ..Grant::default() };
-            let check = Check {
+            let check = AccessCheck {
                 service_account: asked,
                 verb: "get".to_owned(),
-                target: Target::Path("get".to_owned()),
+                target: AccessTarget::Path("get".to_owned()),
             };
             let grants = Grants::new(vec![grant]).for_user(Some(user));
             assert_eq!(grants.decide(&check).allowed, allowed, "{user} {check:?}");

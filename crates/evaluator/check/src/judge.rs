@@ -1,38 +1,29 @@
 //! The verdict on one request.
 
-use std::collections::HashSet;
 use std::time::Instant;
 
-use policy::crd::object::{from_storage, with_stored_status};
 use policy::facts::{Facts, Lookup};
 use policy::field::{FieldError, Path};
-use policy::normalize::Normalized;
-use policy::request::{GroupVersion, Request, User};
-use policy::set::{Evaluation, Missing};
-use policy::value::{Arena, Value, write_json_up_to};
-use policy::vap::decision::{Denial, Failure, Warning};
+use policy::request::{AdmissionRequest, GroupVersion, RequestUser};
+use policy::set::{Decisions, Missing};
+use policy::value::{Arena, write_json_up_to};
+use policy::vap::decision::Objection;
 
-use manifests::decode::{decode, with_name_label};
 use manifests::facts::FieldValidation;
 use manifests::kind::is_crd;
-use manifests::objects::Object;
+use manifests::objects::Manifest;
 
+use crate::basis::{Basis, MAX_TIME, describe, refusal, shown};
 use crate::built_in;
-use crate::context::{Context, MAX_TIME, describe, refusal, shown};
-use crate::custom::{self, Custom};
+use crate::changes::ObjectChange;
+use crate::custom;
+use crate::decoded::request_name;
 use crate::grants::service_account;
-use crate::report::{CheckedDocument, Finding, Judge, Rule, Verdict};
-use crate::storage::{self, Step};
-use crate::stored::{with_kept_metadata, with_status_before, without_server_metadata};
-use crate::subjects::Subject;
+use crate::report::{CheckedDocument, DocumentFinding, FailedRule, Judge, Severity};
+use crate::storage;
 
 /// Rounds of lookups. An answer can lead to another lookup: the kind of parameters, then the parameters.
 const MAX_ROUNDS: usize = 8;
-
-/// Longest part of `generateName` that a generated name keeps, and an example of its random end. Most ends have digits and letters, so a
-/// rule that refuses one of them refuses the example too.
-const MAX_GENERATED_START: usize = 58;
-const GENERATED_END: &str = "x4k2z";
 
 /// Longest body of a request in bytes: `MaxRequestBodyBytes` of `pkg/server/config.go` of `k8s.io/apiserver`.
 const MAX_BODY: usize = 3 << 20;
@@ -45,107 +36,79 @@ pub(crate) struct Worker {
     facts: Facts,
 }
 
-impl Context<'_> {
-    /// Judges a request.
-    pub(crate) fn judge(&self, worker: &mut Worker, subject: &Subject<'_>) -> Option<CheckedDocument> {
-        let document = self.document(worker, subject);
+impl Basis<'_> {
+    /// Judges a change.
+    pub(crate) fn judge(&self, worker: &mut Worker, change: &ObjectChange<'_>) -> Option<CheckedDocument> {
+        let document = self.document(worker, change);
         worker.arena.reset();
         document
     }
 
-    fn document(&self, worker: &mut Worker, subject: &Subject<'_>) -> Option<CheckedDocument> {
-        let object = subject.object()?;
+    fn document(&self, worker: &mut Worker, change: &ObjectChange<'_>) -> Option<CheckedDocument> {
+        let object = change.object()?;
         let Worker { arena, facts } = worker;
         let arena = &*arena;
-        let mut refused = Vec::new();
-        let mut value = |object: Option<&Object>, is_stored: bool| match object
-            .map(|object| (object, decode(object, self.kinds, is_stored, arena)))
-        {
-            None => Normalized::default(),
-            Some((object, Ok(decoded))) => {
-                let value = with_request_fields(decoded.object, object, subject, arena);
-                Normalized { object: value, ..decoded }
-            }
-            Some((object, Err(errors))) => {
-                refused.extend(shown(&errors, |error| refusal(object, error)));
-                Normalized::default()
-            }
-        };
-        let Normalized { object: new, mut unknown, invalid: mut errors } = value(subject.new, false);
-        // The API server does not look for unknown fields in a stored object, and it has accepted what an update keeps.
-        let Normalized { object: mut old, invalid: accepted, .. } = value(subject.old, true);
-        let accepted: HashSet<FieldError> = accepted.into_iter().collect();
-        errors.retain(|error| !accepted.contains(error));
-        let is_other_version = subject.old.is_some_and(|old| old.version() != object.version());
-        let custom = self.kinds.crd(object.group(), object.version(), &object.kind);
-        let converting = custom.filter(|(crd, _)| !crd.is_converted_by_webhook);
-        if let (Some((crd, version)), Some(before)) = (converting, subject.old) {
-            old = from_storage(crd, (before.version(), version), old, arena);
-        }
-        let new = self.with_kept_fields([new, old], subject, custom, arena);
+        let crd = self.kinds.crd(object.group(), object.version(), &object.kind);
+        let mut decoded = self.decoded(change, crd, arena);
         let kind = GroupVersion { group: object.group(), version: object.version(), name: &object.kind };
         let groups = groups(self.user.unwrap_or_default());
         let groups: Vec<&str> = groups.iter().chain(self.groups).map(String::as_str).collect();
         let is_namespace = object.is("", "Namespace");
-        let request = Request {
-            operation: subject.operation().name(),
+        let request = AdmissionRequest {
+            operation: change.operation().as_str(),
             kind,
-            resource: GroupVersion { name: &subject.resource, ..kind },
-            subresource: &subject.subresource,
+            resource: GroupVersion { name: &change.resource, ..kind },
+            subresource: &change.subresource,
             name: &request_name(object),
-            namespace: if is_namespace { &object.name } else { &subject.namespace },
-            user: User { name: self.user.unwrap_or_default(), groups: &groups, ..User::default() },
+            namespace: if is_namespace { &object.name } else { &change.namespace },
+            user: RequestUser {
+                name: self.user.unwrap_or_default(),
+                groups: &groups,
+                ..RequestUser::default()
+            },
             user_is_unknown: self.user.is_none(),
-            object: new,
-            old_object: old,
-            old_object_is_unknown: is_other_version && converting.is_none(),
-            ..Request::default()
+            object: decoded.new,
+            old_object: decoded.old,
+            old_object_is_unknown: decoded.old_is_unknown,
+            ..AdmissionRequest::default()
         };
-        // In a full arena, errors and unknown fields can be those of missing values. The evaluation is unknown then.
-        if arena.is_full() {
-            refused.clear();
-            unknown.clear();
-            errors.clear();
+        let is_validated = self.validates && change.new.is_some();
+        if is_validated && change.new.is_some_and(|new| is_too_large(new, arena)) {
+            decoded.refused = vec![too_large(object)];
         }
-        let is_validated = self.validates && subject.new.is_some();
-        if is_validated && subject.new.is_some_and(|new| is_too_large(new, arena)) {
-            refused = vec![too_large(object)];
-        }
+        let is_refused = !decoded.refused.is_empty();
         let is_crd = is_crd(object);
-        let checked = match custom {
-            _ if !refused.is_empty() || !is_validated => Vec::new(),
-            None if !is_crd => built_in::check(self, object, &errors, arena),
-            _ => custom::check(self, subject, &request, custom, &unknown, object, arena),
+        let checked = match crd {
+            _ if is_refused || !is_validated => Vec::new(),
+            None if !is_crd => built_in::check(self, object, &decoded.errors, arena),
+            _ => custom::check(self, change, &request, crd, &decoded.unknown, object, arena),
         };
-        let evaluation =
-            if refused.is_empty() { self.evaluate(&request, facts, arena) } else { Evaluation::default() };
+        let decisions = if is_refused { Decisions::default() } else { self.evaluate(&request, facts, arena) };
         let id = (kind.group, kind.version, kind.name);
-        let is_built_in = custom.is_none() && self.kinds.types(id).has(id);
-        refused.extend(self.unknown_fields(object, &unknown, is_built_in && self.is_open(id)));
-        let storage = if self.validates { storage::check(subject, [new, old], object) } else { None };
-        let (before, after) = match storage {
-            None => (None, None),
-            Some((Step::Update, finding)) => (Some(finding), None),
-            Some((Step::Create, finding)) => (None, Some(finding)),
-        };
+        let is_built_in = crd.is_none() && self.kinds.types(id).has(id);
+        let is_open = is_built_in && self.is_open(id);
+        let mut refused = decoded.refused;
+        refused.extend(self.unknown_fields(object, &decoded.unknown, is_open));
+        let storage = || storage::check(change, [decoded.new, decoded.old], object);
+        let [before, after] = if self.validates { storage() } else { [None, None] };
         let findings = in_order(
             [refused, before.into_iter().collect(), checked],
-            self.findings(object, &evaluation),
+            self.findings(object, &decisions),
             after.into_iter().collect(),
         );
         Some(CheckedDocument {
             position: object.position(),
             api_version: object.api_version.clone(),
             kind: object.kind.clone(),
-            namespace: subject.namespace.clone(),
+            namespace: change.namespace.clone(),
             name: object.name.clone(),
-            operation: subject.operation(),
-            schema_checked: is_validated && (custom.is_some() || is_crd),
+            operation: change.operation(),
+            schema_checked: is_validated && (crd.is_some() || is_crd),
             structure_only: is_validated && is_built_in && !is_crd,
-            policies: judges(&evaluation),
-            lacks_server_fields: self.lacks_server_fields(&evaluation),
+            policies: judges(&decisions),
+            lacks_server_fields: self.lacks_server_fields(&decisions),
             findings,
-            audit_annotations: evaluation.decisions.audit_annotations.into_iter().collect(),
+            audit_annotations: decisions.audit_annotations.into_iter().collect(),
         })
     }
 
@@ -155,7 +118,7 @@ impl Context<'_> {
     }
 
     /// Returns the findings for fields that the kind does not have.
-    fn unknown_fields(&self, object: &Object, fields: &[Path], is_open: bool) -> Vec<Finding> {
+    fn unknown_fields(&self, object: &Manifest, fields: &[Path], is_open: bool) -> Vec<DocumentFinding> {
         match self.field_validation {
             FieldValidation::Ignore => Vec::new(),
             _ if is_open => shown(fields, |field| built_in::unknown_field(self, object, field)),
@@ -164,60 +127,31 @@ impl Context<'_> {
     }
 
     /// Returns the finding for a field that the kind does not have: a denial, or a warning.
-    fn unknown_field(&self, object: &Object, field: &Path) -> Finding {
+    fn unknown_field(&self, object: &Manifest, field: &Path) -> DocumentFinding {
         let message = format!("unknown field \"{field}\"");
         let refusal = refusal(object, &FieldError::forbidden(field, ""));
         if self.field_validation == FieldValidation::Strict {
-            return Finding { message: format!("strict decoding error: {message}"), ..refusal };
+            return DocumentFinding { message: format!("strict decoding error: {message}"), ..refusal };
         }
-        Finding { verdict: Verdict::Warn, message, reason: String::new(), code: None, ..refusal }
-    }
-
-    /// Returns the new object as the API server changes it before policies: with the status and metadata that it keeps, and without those
-    /// that it removes.
-    fn with_kept_fields<'a>(
-        &self,
-        [new, old]: [Value<'a>; 2],
-        subject: &Subject<'_>,
-        custom: Custom<'_>,
-        arena: &'a Arena,
-    ) -> Value<'a>
-    where
-        Self: 'a,
-    {
-        let Some(object) = subject.new else { return new };
-        let is_main = subject.subresource.is_empty();
-        let before = subject.old.map(|_| old);
-        let new = match custom {
-            _ if !is_main => new,
-            Some((_, version)) => with_stored_status(version, new, before, arena),
-            // The status of another version can't be converted here.
-            None if subject.old.is_some_and(|old| old.version() != object.version()) => new,
-            None => with_status_before(new, before, object, self.kinds, arena),
-        };
-        match before {
-            Some(old) => with_kept_metadata(new, old, arena),
-            None if is_main => without_server_metadata(new, arena),
-            None => new,
-        }
+        DocumentFinding { verdict: Severity::Warn, message, reason: String::new(), code: None, ..refusal }
     }
 
     /// Returns whether a policy that matched the document reads fields that the API server sets. Match conditions count, even if
     /// they skip the policy.
-    fn lacks_server_fields(&self, evaluation: &Evaluation) -> bool {
-        let mut evaluated = evaluation.decisions.evaluated.iter();
+    fn lacks_server_fields(&self, decisions: &Decisions) -> bool {
+        let mut evaluated = decisions.evaluated.iter();
         evaluated.any(|evaluated| self.set.reads_server_fields(&evaluated.policy))
     }
 
     /// Evaluates the policies, and again as long as facts answer a lookup.
-    fn evaluate(&self, request: &Request<'_>, facts: &mut Facts, arena: &Arena) -> Evaluation {
-        let mut evaluation = Evaluation::default();
+    fn evaluate(&self, request: &AdmissionRequest<'_>, facts: &mut Facts, arena: &Arena) -> Decisions {
+        let mut decisions = Decisions::default();
         let end = Instant::now() + MAX_TIME;
         facts.params_are_partial = !self.store.has_all_params();
         for _ in 0..MAX_ROUNDS {
-            evaluation = self.set.evaluate(request, facts, arena, &|| Instant::now() < end);
+            decisions = self.set.evaluate(request, facts, arena, &|| Instant::now() < end);
             let mut answered = false;
-            for missing in &evaluation.missing {
+            for missing in &decisions.missing {
                 answered |= match (&missing.lookup, self.grants) {
                     (Lookup::Check(check), Some(grants)) => {
                         facts.decisions.insert(check.clone(), grants.decide(check)).is_none()
@@ -229,86 +163,77 @@ impl Context<'_> {
                 break;
             }
         }
-        evaluation
+        decisions
     }
 
-    fn findings(&self, object: &Object, evaluation: &Evaluation) -> Vec<Finding> {
-        let decisions = &evaluation.decisions;
+    fn findings(&self, object: &Manifest, decisions: &Decisions) -> Vec<DocumentFinding> {
         let mut findings = Vec::new();
         for (order, denial) in decisions.denials.iter().enumerate() {
-            findings.push(self.denial(object, denial, order));
+            let verdict = if denial.error { Severity::Error } else { Severity::Deny };
+            findings.push(DocumentFinding {
+                reason: denial.reason.clone(),
+                code: Some(denial.code()),
+                server_order: Some(order),
+                ..self.objection(object, verdict, denial)
+            });
         }
-        for missing in &evaluation.missing {
-            let finding = self.unknown(object, missing);
+        for missing in &decisions.missing {
+            let finding = unknown(object, missing);
             if !findings.contains(&finding) {
                 findings.push(finding);
             }
         }
-        for Warning { policy, binding, validation, message } in &decisions.warnings {
-            findings.push(self.finding(object, Verdict::Warn, (policy, binding), *validation, message));
-        }
-        for Failure { policy, binding, validation, message, .. } in &decisions.failures {
-            findings.push(self.finding(object, Verdict::Audit, (policy, binding), *validation, message));
-        }
+        let warned = decisions.warnings.iter().map(|warning| (Severity::Warn, warning));
+        let audited = decisions.failures.iter().map(|failure| (Severity::Audit, failure));
+        findings.extend(warned.chain(audited).map(|(verdict, one)| self.objection(object, verdict, one)));
         findings
     }
 
-    fn denial(&self, object: &Object, denial: &Denial, order: usize) -> Finding {
-        let verdict = if denial.error { Verdict::Error } else { Verdict::Deny };
-        let names = (denial.policy.as_str(), denial.binding.as_deref().unwrap_or_default());
-        Finding {
-            reason: denial.reason.clone(),
-            code: Some(denial.code()),
-            server_order: Some(order),
-            ..self.finding(object, verdict, names, denial.validation, &denial.message)
-        }
-    }
-
-    fn unknown(&self, object: &Object, missing: &Missing) -> Finding {
-        let (message, next) = describe(&missing.lookup);
-        let names = (missing.policy.as_str(), missing.binding.as_deref().unwrap_or_default());
-        Finding { next, ..self.finding(object, Verdict::Unknown, names, None, &message) }
-    }
-
-    fn finding(
-        &self,
-        object: &Object,
-        verdict: Verdict,
-        (policy, binding): (&str, &str),
-        validation: Option<usize>,
-        message: &str,
-    ) -> Finding {
-        let found = validation.and_then(|index| Some((index, self.set.validation(policy, index)?)));
-        let field = found.and_then(|(_, (_, subject))| subject.cloned()).unwrap_or_default();
-        Finding {
+    fn objection(&self, object: &Manifest, verdict: Severity, objection: &Objection) -> DocumentFinding {
+        let Objection { policy, validation, message, .. } = objection;
+        let failed = validation.and_then(|index| Some((index, self.set.validation(policy, index)?)));
+        let field = failed.and_then(|(_, (_, subject))| subject.cloned()).unwrap_or_default();
+        DocumentFinding {
             verdict,
-            policy: policy.to_owned(),
-            binding: binding.to_owned(),
-            rule: found.map(|(index, (validation, _))| Rule {
+            policy: policy.clone(),
+            binding: objection.binding.clone().unwrap_or_default(),
+            rule: failed.map(|(index, (validation, _))| FailedRule {
                 index,
                 expression: validation.expression.trim().to_owned(),
             }),
-            message: message.to_owned(),
+            message: message.clone(),
             reason: String::new(),
             code: None,
-            position: object.place_of(&field),
-            field: field.to_string(),
-            server_order: None,
-            next: String::new(),
+            ..refusal(object, &FieldError::forbidden(&field, ""))
         }
     }
 }
 
+/// Returns the finding that a policy needs a fact.
+fn unknown(object: &Manifest, missing: &Missing) -> DocumentFinding {
+    let (message, next) = describe(&missing.lookup);
+    DocumentFinding {
+        verdict: Severity::Unknown,
+        policy: missing.policy.clone(),
+        binding: missing.binding.clone().unwrap_or_default(),
+        message,
+        reason: String::new(),
+        code: None,
+        next,
+        ..refusal(object, &FieldError::forbidden(&Path::default(), ""))
+    }
+}
+
 /// Returns whether an object does not fit into a request. Its text has at most six bytes for each byte in memory.
-fn is_too_large(object: &Object, arena: &Arena) -> bool {
+fn is_too_large(object: &Manifest, arena: &Arena) -> bool {
     object.document.root().size() > MAX_BODY / 6
         && write_json_up_to(object.value(arena), MAX_BODY).len() > MAX_BODY
 }
 
 /// Returns the finding for such an object.
-fn too_large(object: &Object) -> Finding {
-    Finding {
-        verdict: Verdict::Deny,
+fn too_large(object: &Manifest) -> DocumentFinding {
+    DocumentFinding {
+        verdict: Severity::Deny,
         message: format!("Request entity too large: limit is {MAX_BODY}"),
         reason: "RequestEntityTooLarge".to_owned(),
         code: Some(413),
@@ -318,8 +243,8 @@ fn too_large(object: &Object) -> Finding {
 }
 
 /// Returns the policies that judged a document.
-fn judges(evaluation: &Evaluation) -> Vec<Judge> {
-    let evaluated = evaluation.decisions.evaluated.iter().filter(|evaluated| !evaluated.skipped);
+fn judges(decisions: &Decisions) -> Vec<Judge> {
+    let evaluated = decisions.evaluated.iter().filter(|evaluated| !evaluated.skipped);
     let judge =
         |policy: &String, binding: &String| Judge { policy: policy.clone(), binding: binding.clone() };
     let mut judges: Vec<Judge> =
@@ -331,66 +256,38 @@ fn judges(evaluation: &Evaluation) -> Vec<Judge> {
 /// Returns the findings of a document. Each list of `first` is one response of the API server, each denial of `policies` another one,
 /// and `last` is the last one. Their order is that in which the API server returns them. Other findings that leave the verdict open come
 /// last, unless there is a denial.
-fn in_order(first: [Vec<Finding>; 3], policies: Vec<Finding>, last: Vec<Finding>) -> Vec<Finding> {
+fn in_order(
+    first: [Vec<DocumentFinding>; 3],
+    policies: Vec<DocumentFinding>,
+    last: Vec<DocumentFinding>,
+) -> Vec<DocumentFinding> {
     let (mut findings, mut undecided, mut order) = (Vec::new(), Vec::new(), 0);
     for response in first {
         let (open, decided): (Vec<_>, Vec<_>) =
-            response.into_iter().partition(|finding| finding.verdict == Verdict::Unknown);
+            response.into_iter().partition(|finding| finding.verdict == Severity::Unknown);
         undecided.extend(open);
         let responded = in_response(decided, order);
-        order += usize::from(responded.iter().any(Finding::is_denial));
+        order += usize::from(responded.iter().any(DocumentFinding::is_denial));
         findings.extend(responded);
     }
-    let shifted = policies
-        .into_iter()
-        .map(|finding| Finding { server_order: finding.server_order.map(|own| own + order), ..finding });
+    let shifted = policies.into_iter().map(|finding| DocumentFinding {
+        server_order: finding.server_order.map(|own| own + order),
+        ..finding
+    });
     findings.extend(shifted);
     let next = findings.iter().filter_map(|finding| finding.server_order).max().map_or(0, |last| last + 1);
     findings.extend(in_response(last, next));
-    if !findings.iter().any(Finding::is_denial) {
+    if !findings.iter().any(DocumentFinding::is_denial) {
         findings.extend(undecided);
     }
     findings
 }
 
 /// Sets the place of a response in the order of the API server.
-fn in_response(mut response: Vec<Finding>, order: usize) -> Vec<Finding> {
+fn in_response(mut response: Vec<DocumentFinding>, order: usize) -> Vec<DocumentFinding> {
     let denials = response.iter_mut().filter(|finding| finding.is_denial());
     denials.for_each(|denial| denial.server_order = Some(order));
     response
-}
-
-/// Returns an object with the fields that the API server sets from the request.
-fn with_request_fields<'a>(
-    value: Value<'a>,
-    object: &Object,
-    subject: &Subject<'_>,
-    arena: &'a Arena,
-) -> Value<'a> {
-    let mut value = value;
-    if subject.namespace != object.namespace || object.is_generated {
-        let mut metadata = value.field("metadata").unwrap_or_default();
-        if !subject.namespace.is_empty() {
-            metadata = metadata.with_field("namespace", Value::String(arena.text(&subject.namespace)), arena);
-        } else if let Value::Object(entries) = metadata {
-            let others = entries.iter().filter(|(name, _)| *name != "namespace").copied();
-            metadata = arena.object(&others.collect::<Vec<_>>());
-        }
-        if object.is_generated {
-            metadata = metadata.with_field("name", Value::String(arena.text(&request_name(object))), arena);
-        }
-        value = value.with_field("metadata", metadata, arena);
-    }
-    if object.is("", "Namespace") { with_name_label(value, &request_name(object), arena) } else { value }
-}
-
-/// Returns the name of an object, or a stand-in for the one that the API server generates before policies see it.
-fn request_name(object: &Object) -> String {
-    if !object.is_generated {
-        return object.name.clone();
-    }
-    let start = object.name.get(..MAX_GENERATED_START).unwrap_or(&object.name);
-    format!("{start}{GENERATED_END}")
 }
 
 /// Returns the groups that the API server gives a user.

@@ -1,15 +1,17 @@
 //! Command `check`: evaluates admission policies, schemas of CRDs and the structure of built-in kinds on manifests, without a
 //! cluster.
 //!
-//! A run has four steps: read all files, load policies and facts, judge each object, write the [`report::Report`] in each format.
+//! A run has four steps: read all files, load policies and facts, judge each object, write the [`report::CheckReport`] in each format.
 //! Problems of files do not stop a run, so that users see all of them at once. If a policy is refused, no object is judged,
 //! because the verdict would be incomplete.
 //!
 mod args;
+mod basis;
 mod built_in;
 mod cases;
-mod context;
+mod changes;
 mod custom;
+mod decoded;
 mod format;
 mod grants;
 mod judge;
@@ -17,7 +19,6 @@ mod openapi;
 mod report;
 mod storage;
 mod stored;
-mod subjects;
 
 pub use args::{Args, KubeVersion};
 
@@ -30,16 +31,16 @@ use console::{input, output};
 use manifests::LoadProblem;
 use manifests::facts;
 use manifests::files::{self, Use};
-use manifests::load::{self, Loaded, Options};
-use manifests::objects::{self, Object};
+use manifests::load::{self, LoadOptions, Loaded};
+use manifests::objects::{self, Manifest};
 use manifests::parallel;
 
 use args::{FailOn, OutputTarget};
-use context::Context;
+use basis::Basis;
+use changes::ObjectChange;
 use grants::Grants;
 use judge::Worker;
-use report::{CheckedCase, CheckedDocument, Report, Totals, Verdict};
-use subjects::Subject;
+use report::{CheckReport, CheckedCase, CheckedDocument, Severity, Totals};
 
 /// `check`
 pub fn run(args: &Args) -> Outcome {
@@ -60,36 +61,36 @@ pub fn run(args: &Args) -> Outcome {
 }
 
 /// Reads, loads and judges everything.
-fn check(args: &Args) -> Result<Report, Stop> {
+fn check(args: &Args) -> Result<CheckReport, Stop> {
     args.grants.as_deref().map_or(Ok(()), input::check_links)?;
     let grants = args.grants.as_deref().map(Grants::load).transpose()?;
     let grants = grants.map(|grants| grants.for_user(args.user.as_deref()));
     let paths = [(&args.paths[..], Use::Check), (&args.with, Use::Fact), (&args.old, Use::Old)];
     let (files, unread) = files::find(&paths, &args.ignore);
-    let objects = objects::read(&files);
+    let (objects, unusable) = objects::read(&files);
     let mut problems: BTreeSet<LoadProblem> = unread.into_iter().map(LoadProblem::unplaced).collect();
-    problems.extend(objects.problems);
+    problems.extend(unusable);
     // One of many files can be empty, but if all are, the command that should write them probably failed.
-    if problems.is_empty() && !objects.all.iter().any(|object| object.used == Use::Check) {
+    if problems.is_empty() && !objects.iter().any(|object| object.used == Use::Check) {
         let problem = Problem::new("PATH contains no document");
         problems
             .insert(LoadProblem::unplaced(problem.next("check the command that should write the manifests")));
     }
-    let options = Options {
+    let options = LoadOptions {
         minor: args.kube_version.0,
         namespace: args.namespace.clone(),
         unbound: args.unbound,
         field_validation: args.field_validation,
     };
     let built_in = openapi::kinds(&args.openapi, args.kube_version.0)?;
-    let loaded = load::load(&objects.all, built_in, &options);
+    let loaded = load::load(&objects, built_in, &options);
     problems.extend(loaded.problems.iter().cloned());
     let mut unpaired = Vec::new();
     let (old_kinds, kinds) = (&loaded.old_kinds, &loaded.kinds);
     let minor = args.kube_version.0;
-    let subjects = subjects::pair(&objects.all, old_kinds, kinds, minor, &args.namespace, &mut unpaired);
+    let changes = changes::pair(&objects, old_kinds, kinds, minor, &args.namespace, &mut unpaired);
     problems.extend(unpaired);
-    let context = loaded.set.as_ref().map(|set| Context {
+    let basis = loaded.set.as_ref().map(|set| Basis {
         set,
         kinds: &loaded.kinds,
         store: &loaded.store,
@@ -101,17 +102,17 @@ fn check(args: &Args) -> Result<Report, Stop> {
         field_validation: args.field_validation,
         validates: true,
     });
-    let documents = context.map_or_else(Vec::new, |context| judge(&context, &subjects));
-    let cases = judge_cases(context.as_ref(), &objects.all, &mut problems);
+    let documents = basis.map_or_else(Vec::new, |basis| judge(&basis, &changes));
+    let cases = judge_cases(basis.as_ref(), &objects, &mut problems);
     let mut notes = loaded.notes.clone();
-    notes.extend(subjects::ignored_namespaces(&subjects));
+    notes.extend(changes::ignored_namespaces(&changes));
     notes.extend(remarks(&loaded, &documents, &cases, !problems.is_empty()));
-    notes.extend(context.and_then(|context| built_in::note(&context, &documents)));
+    notes.extend(basis.and_then(|basis| built_in::note(&basis, &documents)));
     let totals = totals(&loaded, &documents, &cases, problems.len());
     if args.require_match && totals.matched == 0 && problems.is_empty() {
         notes.push("--require-match sets exit code 2".to_owned());
     }
-    let mut report = Report {
+    let mut report = CheckReport {
         kube_version: args.kube_version.to_string(),
         namespace: args.namespace.clone(),
         notes,
@@ -126,27 +127,26 @@ fn check(args: &Args) -> Result<Report, Stop> {
 }
 
 /// Judges all requests.
-fn judge(context: &Context<'_>, subjects: &[Subject<'_>]) -> Vec<CheckedDocument> {
-    let judged = parallel::map(subjects, "checking", Worker::default, |worker, subject| {
-        context.judge(worker, subject)
-    });
+fn judge(basis: &Basis<'_>, changes: &[ObjectChange<'_>]) -> Vec<CheckedDocument> {
+    let judged =
+        parallel::map(changes, "checking", Worker::default, |worker, change| basis.judge(worker, change));
     let mut documents: Vec<CheckedDocument> = judged.into_iter().flatten().collect();
     documents.sort_by(|left, right| left.position.cmp(&right.position));
     documents
 }
 
-/// Judges the cases of all documents that have some. Without a context, it only reads them.
+/// Judges the cases of all documents that have some. Without a basis, it only reads them.
 fn judge_cases(
-    context: Option<&Context<'_>>,
-    objects: &[Object],
+    basis: Option<&Basis<'_>>,
+    objects: &[Manifest],
     problems: &mut BTreeSet<LoadProblem>,
 ) -> Vec<CheckedCase> {
     let mut checked = Vec::new();
     for document in objects.iter().filter(|object| object.used == Use::Check && object.has_cases()) {
-        match (cases::read(document), context) {
+        match (cases::read(document), basis) {
             (Err(found), _) => problems.extend(found),
             (Ok(_), None) => {}
-            (Ok(cases), Some(context)) => checked.extend(cases::run(&cases, context)),
+            (Ok(cases), Some(basis)) => checked.extend(cases::run(&cases, basis)),
         }
     }
     checked.sort();
@@ -213,13 +213,13 @@ fn unchecked_version(loaded: &Loaded, document: &CheckedDocument) -> Option<Stri
 }
 
 fn totals(loaded: &Loaded, documents: &[CheckedDocument], cases: &[CheckedCase], problems: usize) -> Totals {
-    let with = |verdicts: &[Verdict]| {
+    let with = |verdicts: &[Severity]| {
         let has = |document: &&CheckedDocument| {
             document.findings.iter().any(|finding| verdicts.contains(&finding.verdict))
         };
         documents.iter().filter(has).count()
     };
-    let findings = |verdict: Verdict| {
+    let findings = |verdict: Severity| {
         documents
             .iter()
             .flat_map(|document| &document.findings)
@@ -231,10 +231,10 @@ fn totals(loaded: &Loaded, documents: &[CheckedDocument], cases: &[CheckedCase],
         bindings: loaded.bindings,
         documents: documents.len(),
         matched: documents.iter().filter(|document| is_matched(document)).count(),
-        denied: with(&[Verdict::Deny, Verdict::Error]),
-        unknown: with(&[Verdict::Unknown]),
-        warnings: findings(Verdict::Warn),
-        audits: findings(Verdict::Audit),
+        denied: with(&[Severity::Deny, Severity::Error]),
+        unknown: with(&[Severity::Unknown]),
+        warnings: findings(Severity::Warn),
+        audits: findings(Severity::Audit),
         problems,
         cases: cases.len(),
         failed_cases: cases.iter().filter(|case| !case.passed).count(),
@@ -247,7 +247,7 @@ fn is_matched(document: &CheckedDocument) -> bool {
 }
 
 /// Returns the exit code: bad input outranks violations, and violations outrank missing facts.
-fn exit_code(args: &Args, report: &Report, is_loaded: bool) -> Exit {
+fn exit_code(args: &Args, report: &CheckReport, is_loaded: bool) -> Exit {
     let totals = &report.totals;
     let fails = match args.fail_on {
         FailOn::Deny => totals.denied > 0,

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use config::Problem;
 use console::input;
 use policy::kinds::Kinds;
-use policy::normalize::openapi::{Builder, OpenApiError};
+use policy::normalize::openapi::{OpenApiError, TypesBuilder};
 use policy::value::{Arena, read_json};
 
-use manifests::files::{self, File, Use};
+use manifests::files::{self, InputFile, Use};
 
 const ONE_DOCUMENT: &str = "write one document: kubectl get --raw /openapi/v3/apis/apps/v1 > apps-v1.json";
 
@@ -18,7 +18,7 @@ pub(crate) fn kinds(paths: &[PathBuf], minor: u8) -> Result<Kinds, Vec<Problem>>
         return Ok(Kinds::new());
     }
     let (found, mut problems) = files::find(&[(paths, Use::Fact)], &[]);
-    let (mut builder, mut arena) = (Builder::default(), Arena::new());
+    let (mut builder, mut arena) = (TypesBuilder::default(), Arena::new());
     for file in &found {
         problems.extend(add(&mut builder, file, minor, &arena).err());
         arena.reset();
@@ -27,7 +27,7 @@ pub(crate) fn kinds(paths: &[PathBuf], minor: u8) -> Result<Kinds, Vec<Problem>>
 }
 
 /// Adds the document of a file.
-fn add(builder: &mut Builder, file: &File, minor: u8, arena: &Arena) -> Result<(), Problem> {
+fn add(builder: &mut TypesBuilder, file: &InputFile, minor: u8, arena: &Arena) -> Result<(), Problem> {
     let text = input::text_or_stdin(&file.path, input::LARGE)?;
     let name = input::shown(&file.path);
     let problem = |why: String| Problem::new(format!("{name} is not an OpenAPI document")).why(why);

@@ -1,16 +1,17 @@
-//! The result of a run of `check`. Every output format is written from a [`Report`], and its JSON form is the format `json`.
+//! The result of a run of `check`. Every output format is written from a [`CheckReport`], and its JSON form is the format `json`.
 
 use std::collections::BTreeMap;
 
+use admission::Operation;
 use config::Place;
 use console::exit::Exit;
 use manifests::LoadProblem;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// The result of a run.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Report {
+pub(crate) struct CheckReport {
     /// Minor version of the API server that the verdicts are for, such as `1.35`.
     pub(crate) kube_version: String,
     /// Namespace of namespaced objects that name none.
@@ -29,27 +30,9 @@ pub(crate) struct Report {
     pub(crate) exit_code: Exit,
 }
 
-/// The operation of the request that a document stands for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub(crate) enum Operation {
-    /// The object is new.
-    Create,
-    /// The object is in PATH and in `--old`.
-    Update,
-    /// The object is in `--old` only.
-    Delete,
-}
-
-impl Operation {
-    /// Returns the name that the API server uses.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Create => "CREATE",
-            Self::Update => "UPDATE",
-            Self::Delete => "DELETE",
-        }
-    }
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn operation<S: Serializer>(operation: &Operation, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(operation.as_str())
 }
 
 /// A document and its findings. It passes if there are none.
@@ -67,7 +50,9 @@ pub(crate) struct CheckedDocument {
     pub(crate) namespace: String,
     /// Name; `generateName` if there is only that.
     pub(crate) name: String,
-    /// Operation of the request.
+    /// Operation of the request that the document stands for: `CREATE`; `UPDATE` if it is in PATH and in `--old`; `DELETE` if it is in
+    /// `--old` only.
+    #[serde(serialize_with = "operation")]
     pub(crate) operation: Operation,
     /// Whether the object was compared with the schema of its CRD. A CRD was checked as the API server checks it.
     pub(crate) schema_checked: bool,
@@ -79,7 +64,7 @@ pub(crate) struct CheckedDocument {
     #[serde(skip)]
     pub(crate) lacks_server_fields: bool,
     /// Findings in the order of the API server.
-    pub(crate) findings: Vec<Finding>,
+    pub(crate) findings: Vec<DocumentFinding>,
     /// Annotations of the request in the audit log, by key.
     pub(crate) audit_annotations: BTreeMap<String, String>,
 }
@@ -98,9 +83,9 @@ impl CheckedDocument {
 impl CheckedDocument {
     /// Returns whether the API server returns a denial only after those of other responses are fixed. It reports all errors of a schema
     /// together, before any policy.
-    pub(crate) fn is_later(&self, finding: &Finding) -> bool {
-        let order = |finding: &Finding| finding.server_order.unwrap_or_default();
-        let is_before = |other: &Finding| {
+    pub(crate) fn is_later(&self, finding: &DocumentFinding) -> bool {
+        let order = |finding: &DocumentFinding| finding.server_order.unwrap_or_default();
+        let is_before = |other: &DocumentFinding| {
             other.policy.is_empty() && other.server_order.is_some() && order(other) < order(finding)
         };
         self.findings.iter().any(is_before)
@@ -120,7 +105,7 @@ pub(crate) struct Judge {
 /// The meaning of a finding for the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum Verdict {
+pub(crate) enum Severity {
     /// A validation is false and its binding denies, or a custom resource does not fit its schema.
     Deny,
     /// An evaluation failed, and `failurePolicy: Fail` denies the request.
@@ -133,7 +118,7 @@ pub(crate) enum Verdict {
     Audit,
 }
 
-impl Verdict {
+impl Severity {
     /// Returns the word of the formats.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -149,15 +134,15 @@ impl Verdict {
 /// One finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Finding {
+pub(crate) struct DocumentFinding {
     /// Its meaning for the request.
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: Severity,
     /// The policy; empty if the finding is about no single policy.
     pub(crate) policy: String,
     /// The binding; empty if the finding is about the policy itself.
     pub(crate) binding: String,
     /// The validation, if one failed.
-    pub(crate) rule: Option<Rule>,
+    pub(crate) rule: Option<FailedRule>,
     /// The message. For denials, errors and warnings it is the API server's text without the names of policy and binding.
     pub(crate) message: String,
     /// Reason of the API server's status, such as `Invalid`; empty unless the request is denied.
@@ -175,17 +160,17 @@ pub(crate) struct Finding {
     pub(crate) next: String,
 }
 
-impl Finding {
+impl DocumentFinding {
     /// Returns whether the API server denies the request.
     pub(crate) fn is_denial(&self) -> bool {
-        matches!(self.verdict, Verdict::Deny | Verdict::Error)
+        matches!(self.verdict, Severity::Deny | Severity::Error)
     }
 }
 
 /// A validation of a policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Rule {
+pub(crate) struct FailedRule {
     /// Index in `spec.validations`.
     pub(crate) index: usize,
     /// Its expression.

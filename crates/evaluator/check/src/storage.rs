@@ -8,38 +8,30 @@
 use policy::field::{FieldError, Path};
 use policy::value::Value;
 
-use manifests::objects::Object;
+use manifests::objects::Manifest;
 
-use crate::context::refusal;
+use crate::basis::refusal;
+use crate::changes::ObjectChange;
 use crate::custom::open;
-use crate::report::{Finding, Verdict};
-use crate::subjects::Subject;
+use crate::report::{DocumentFinding, Severity};
 
-/// The step of the request in which the API server compares the version.
-pub(crate) enum Step {
-    /// Before the object is validated.
-    Update,
-    /// After all policies.
-    Create,
-}
-
-/// Returns the finding about the resource version of a new object.
+/// Returns the finding about the resource version of a new object: one that comes before the object is validated, or one after all policies.
 pub(crate) fn check(
-    subject: &Subject<'_>,
+    change: &ObjectChange<'_>,
     [new, old]: [Value<'_>; 2],
-    object: &Object,
-) -> Option<(Step, Finding)> {
+    object: &Manifest,
+) -> [Option<DocumentFinding>; 2] {
     let path = Path::new("metadata").child("resourceVersion");
     let version = |object: Value<'_>| {
         let version = object.field("metadata").and_then(|metadata| metadata.field("resourceVersion"));
         version.and_then(|version| version.as_str().map(str::to_owned)).unwrap_or_default()
     };
     let (own, stored) = (version(new), version(old));
-    if subject.new.is_none() || own.is_empty() || own == stored {
-        return None;
+    if change.new.is_none() || own.is_empty() || own == stored {
+        return [None, None];
     }
-    let denial = |message: String, code, reason: &str, next: &str| Finding {
-        verdict: Verdict::Deny,
+    let denial = |message: String, code, reason: &str, next: &str| DocumentFinding {
+        verdict: Severity::Deny,
         message,
         reason: reason.to_owned(),
         code: Some(code),
@@ -47,28 +39,28 @@ pub(crate) fn check(
         ..refusal(object, &FieldError::forbidden(&path, ""))
     };
     let number = own.parse::<u64>();
-    match (subject.old, &number) {
+    match (change.old, &number) {
         // The API server ignores a version that is not a number, and sets one.
-        (None, Ok(0) | Err(_)) => None,
+        (None, Ok(0) | Err(_)) => [None, None],
         (None, Ok(_)) => {
             let message = "resourceVersion should not be set on objects to be created".to_owned();
-            Some((Step::Create, denial(message, 500, "", "remove metadata.resourceVersion")))
+            [None, Some(denial(message, 500, "", "remove metadata.resourceVersion"))]
         }
         (Some(_), Ok(1..)) if !stored.is_empty() => {
             let resource = match object.group() {
-                "" => subject.resource.clone(),
-                group => format!("{}.{group}", subject.resource),
+                "" => change.resource.clone(),
+                group => format!("{}.{group}", change.resource),
             };
             let message = format!(
                 "Operation cannot be fulfilled on {resource} \"{}\": the object has been modified; please apply your changes to the latest version and try again",
                 object.name
             );
             let next = "remove metadata.resourceVersion, or read the object again";
-            Some((Step::Update, denial(message, 409, "Conflict", next)))
+            [Some(denial(message, 409, "Conflict", next)), None]
         }
         (Some(_), _) => {
             let message = "the API server compares metadata.resourceVersion with that of the stored object";
-            Some((Step::Update, open(object, &path, message.to_owned())))
+            [Some(open(object, &path, message.to_owned())), None]
         }
     }
 }

@@ -4,7 +4,7 @@ use policy::kinds::Kinds;
 use policy::normalize::normalize_as;
 use policy::value::{Arena, Value};
 
-use manifests::objects::Object;
+use manifests::objects::Manifest;
 
 /// Metadata of a new object that the API server removes or replaces: `WipeObjectMetaSystemFields` of `pkg/registry/rest/meta.go` of
 /// `k8s.io/apiserver`, the field manager, and `PrepareForCreate` of kinds with a generation.
@@ -55,7 +55,7 @@ pub(crate) fn with_kept_metadata<'a>(new: Value<'a>, old: Value<'a>, arena: &'a 
 pub(crate) fn with_status_before<'a>(
     new: Value<'a>,
     old: Option<Value<'a>>,
-    object: &Object,
+    object: &Manifest,
     kinds: &'a Kinds,
     arena: &'a Arena,
 ) -> Value<'a> {

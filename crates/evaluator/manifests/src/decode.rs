@@ -6,14 +6,14 @@ use policy::kinds::Kinds;
 use policy::normalize::{Normalized, normalize_as};
 use policy::value::{Arena, Value};
 
-use crate::objects::Object;
+use crate::objects::Manifest;
 
 /// Label that the API server sets on each Namespace.
 pub const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// Returns a stored object in the form that policies see. An error denies the request before any policy is evaluated.
 pub fn as_stored<'a>(
-    object: &Object,
+    object: &Manifest,
     kinds: &'a Kinds,
     arena: &'a Arena,
 ) -> Result<Normalized<'a>, Vec<FieldError>> {
@@ -22,7 +22,7 @@ pub fn as_stored<'a>(
 
 /// Returns an object of a request, or a stored one, in that form. A custom resource has its defaults, and no unknown fields.
 pub fn decode<'a>(
-    object: &Object,
+    object: &Manifest,
     kinds: &'a Kinds,
     is_stored: bool,
     arena: &'a Arena,

@@ -4,10 +4,10 @@ use policy::field::Path;
 
 use config::Place;
 
-use crate::objects::Object;
+use crate::objects::Manifest;
 
 /// Returns the place of a position in an expression. For a text with escapes it is near it.
-pub fn position(object: &Object, path: &Path, (line, column): (usize, usize)) -> Place {
+pub fn position(object: &Manifest, path: &Path, (line, column): (usize, usize)) -> Place {
     let text = object.source.text.as_str();
     let (key, value) = (object.document.place(path), object.document.value_place(path));
     let at = |line: usize, column: usize| Place { file: object.source.name.clone(), line, column };

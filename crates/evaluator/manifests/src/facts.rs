@@ -8,13 +8,13 @@ use policy::facts::{Facts, Lookup, ParamQuery};
 use policy::field::{FieldError, Path};
 use policy::kinds::Kinds;
 use policy::normalize::Normalized;
-use policy::value::{Arena, read_json, write_json};
+use policy::value::{Arena, write_json};
 use policy::vap::model::ParamKind;
 
 use crate::LoadProblem;
 use crate::decode::{NAME_LABEL, as_stored, with_name_label};
 use crate::files::Use;
-use crate::objects::Object;
+use crate::objects::Manifest;
 use crate::parallel;
 
 /// Treatment of fields that a kind does not have, as in requests to the API server. `kubectl` asks for `strict`.
@@ -31,25 +31,18 @@ pub enum FieldValidation {
 
 /// The facts of a run.
 #[derive(Debug, Clone, Default)]
-pub struct Store {
+pub struct FactStore {
     /// Namespaces as JSON.
     namespaces: HashMap<String, String>,
     /// Objects that can be parameters: by group and kind, namespace, then name.
-    params: HashMap<(String, String), BTreeMap<String, BTreeMap<String, Param>>>,
+    params: HashMap<(String, String), BTreeMap<String, BTreeMap<String, Manifest>>>,
     /// Whether there are no other parameters.
     has_all_params: bool,
     /// Minor version of the API server.
     minor: u8,
 }
 
-/// An object that can be a parameter.
-#[derive(Debug, Clone)]
-struct Param {
-    api_version: String,
-    json: String,
-}
-
-/// The input of a [`Store`] besides its objects.
+/// The input of a [`FactStore`] besides its objects.
 pub struct Sources<'s> {
     /// The kinds of objects.
     pub kinds: &'s Kinds,
@@ -63,16 +56,16 @@ pub struct Sources<'s> {
     pub field_validation: FieldValidation,
 }
 
-impl Store {
+impl FactStore {
     /// Creates a store of objects, and reports those that can't be used as facts.
     pub fn new<'o>(
-        objects: impl Iterator<Item = &'o Object>,
+        objects: impl Iterator<Item = &'o Manifest>,
         sources: &Sources<'_>,
         problems: &mut Vec<LoadProblem>,
     ) -> Self {
         let mut store = Self { minor: sources.minor, ..Self::default() };
         let mut arena = Arena::new();
-        let mut seen: HashMap<(&str, &str, String, &str), &Object> = HashMap::new();
+        let mut seen: HashMap<(&str, &str, String, &str), &Manifest> = HashMap::new();
         for object in objects {
             let is_namespace = object.is("", "Namespace");
             let is_param = sources
@@ -105,20 +98,17 @@ impl Store {
             if object.used == Use::Fact {
                 problems.extend(decoding_problems(object, &decoded, sources.field_validation));
             }
-            let decoded = decoded.map(|decoded| decoded.object);
             if is_namespace {
                 let json = match decoded {
-                    Ok(value) => write_json(with_name_label(value, &object.name, &arena)),
+                    Ok(decoded) => write_json(with_name_label(decoded.object, &object.name, &arena)),
                     Err(_) => write_json(object.value(&arena)),
                 };
                 store.namespaces.insert(object.name.clone(), json);
             }
             if is_param {
-                let json = decoded.map_or_else(|_| write_json(object.value(&arena)), write_json);
-                let param = Param { api_version: object.api_version.clone(), json };
                 let of_kind =
                     store.params.entry((object.group().to_owned(), object.kind.clone())).or_default();
-                of_kind.entry(own.to_owned()).or_default().insert(object.name.clone(), param);
+                of_kind.entry(own.to_owned()).or_default().insert(object.name.clone(), object.clone());
             }
             arena.reset();
         }
@@ -136,14 +126,14 @@ impl Store {
     /// Replaces all parameters. `namespace` is that of objects that name none.
     pub fn set_params(
         &mut self,
-        params: &[Object],
+        params: &[Manifest],
         kinds: &Kinds,
         namespace: &str,
         field_validation: FieldValidation,
     ) -> Result<(), Box<LoadProblem>> {
-        let params: Vec<Object> =
-            params.iter().map(|object| Object { used: Use::Fact, ..object.clone() }).collect();
-        let kind = |object: &Object| ParamKind {
+        let params: Vec<Manifest> =
+            params.iter().map(|object| Manifest { used: Use::Fact, ..object.clone() }).collect();
+        let kind = |object: &Manifest| ParamKind {
             api_version: object.api_version.clone(),
             kind: object.kind.clone(),
         };
@@ -200,7 +190,7 @@ impl Store {
         let (group, version) = group_version(&query.kind.api_version);
         let key = (group.to_owned(), query.kind.kind.clone());
         let named = self.params.get(&key).and_then(|namespaces| namespaces.get(&query.namespace));
-        let found: Vec<&Param> = match (&query.name, named) {
+        let found: Vec<&Manifest> = match (&query.name, named) {
             (_, None) => Vec::new(),
             (Some(name), Some(named)) => named.get(name).into_iter().collect(),
             (None, Some(named)) => named.values().collect(),
@@ -210,14 +200,16 @@ impl Store {
         }
         let custom =
             kinds.crd(group, version, &query.kind.kind).filter(|(crd, _)| !crd.is_converted_by_webhook);
-        let in_version = |param: &Param| {
-            let Some((crd, version)) = custom else {
-                return (param.api_version == query.kind.api_version).then(|| param.json.clone());
-            };
+        let in_version = |param: &Manifest| {
             let arena = Arena::new();
-            let value = read_json(&param.json, &arena).ok()?;
-            let (_, own) = group_version(&param.api_version);
-            let json = write_json(from_storage(crd, (own, version), value, &arena));
+            let decoded = as_stored(param, kinds, &arena);
+            let value = decoded.map_or_else(|_| param.value(&arena), |decoded| decoded.object);
+            let value = match custom {
+                Some((crd, version)) => from_storage(crd, (param.version(), version), value, &arena),
+                None if param.api_version == query.kind.api_version => value,
+                None => return None,
+            };
+            let json = write_json(value);
             (!arena.is_full()).then_some(json)
         };
         found.into_iter().map(in_version).collect()
@@ -226,12 +218,12 @@ impl Store {
 
 /// Returns the problems of the objects before the change. The cluster can't have stored them in this form.
 pub fn old_problems(
-    objects: &[Object],
+    objects: &[Manifest],
     old_kinds: &Kinds,
     field_validation: FieldValidation,
 ) -> Vec<LoadProblem> {
-    let is_old = |object: &&Object| object.used == Use::Old && object.is_judged();
-    let old: Vec<&Object> = objects.iter().filter(is_old).collect();
+    let is_old = |object: &&Manifest| object.used == Use::Old && object.is_judged();
+    let old: Vec<&Manifest> = objects.iter().filter(is_old).collect();
     let problems = parallel::map(&old, "reading", Arena::new, |arena, object| {
         let problems = decoding_problems(object, &as_stored(object, old_kinds, arena), field_validation);
         arena.reset();
@@ -242,7 +234,7 @@ pub fn old_problems(
 
 /// Returns the errors for which the API server would not have stored an object.
 fn decoding_problems(
-    object: &Object,
+    object: &Manifest,
     decoded: &Result<Normalized<'_>, Vec<FieldError>>,
     field_validation: FieldValidation,
 ) -> Vec<LoadProblem> {
@@ -256,7 +248,7 @@ fn decoding_problems(
 }
 
 /// Returns the problem of a field that the kind does not have.
-fn unknown_field(object: &Object, field: &Path) -> LoadProblem {
+fn unknown_field(object: &Manifest, field: &Path) -> LoadProblem {
     LoadProblem {
         next: "fix its name, or drop unknown fields: --field-validation ignore".to_owned(),
         ..object.problem(field, "unknown field")

@@ -27,7 +27,7 @@ pub enum Use {
 
 /// An input file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct File {
+pub struct InputFile {
     /// Its path, or `-`.
     pub path: PathBuf,
     /// Its use.
@@ -36,7 +36,7 @@ pub struct File {
 
 /// Returns all files of the paths, each once for each use, and the problems of paths that can't be read. Patterns leave out files
 /// in the directories to check only: without a policy or an old object, a violation would not be found.
-pub fn find(paths: &[(&[PathBuf], Use)], ignored: &[Glob]) -> (Vec<File>, Vec<Problem>) {
+pub fn find(paths: &[(&[PathBuf], Use)], ignored: &[Glob]) -> (Vec<InputFile>, Vec<Problem>) {
     let (mut files, mut problems) = (BTreeSet::new(), Vec::new());
     let mut has_ignored = false;
     for (paths, used) in paths {
@@ -46,7 +46,7 @@ pub fn find(paths: &[(&[PathBuf], Use)], ignored: &[Glob]) -> (Vec<File>, Vec<Pr
                 continue;
             }
             if path == Path::new("-") || !path.is_dir() {
-                files.insert(File { path: path.clone(), used: *used });
+                files.insert(InputFile { path: path.clone(), used: *used });
                 continue;
             }
             let (mut found, mut outside) = (BTreeSet::new(), BTreeSet::new());
@@ -72,7 +72,7 @@ pub fn find(paths: &[(&[PathBuf], Use)], ignored: &[Glob]) -> (Vec<File>, Vec<Pr
         problems.push(Problem::new("--ignore leaves no file to check").next("use a narrower pattern"));
     }
     // A policy that is in PATH and in `--with` is one policy.
-    let resolved = |file: &File| fs::canonicalize(&file.path).unwrap_or_else(|_| file.path.clone());
+    let resolved = |file: &InputFile| fs::canonicalize(&file.path).unwrap_or_else(|_| file.path.clone());
     let checked: BTreeSet<PathBuf> =
         files.iter().filter(|file| file.used == Use::Check).map(&resolved).collect();
     files.retain(|file| file.used != Use::Fact || !checked.contains(&resolved(file)));
@@ -93,7 +93,7 @@ fn directory(
     path: &Path,
     used: Use,
     root: &Path,
-    files: &mut BTreeSet<File>,
+    files: &mut BTreeSet<InputFile>,
     outside: &mut BTreeSet<PathBuf>,
     problems: &mut Vec<Problem>,
 ) {
@@ -123,7 +123,7 @@ fn directory(
             } else if is_link && fs::canonicalize(&path).is_ok_and(|real| !real.starts_with(root)) {
                 outside.insert(path);
             } else {
-                files.insert(File { path, used });
+                files.insert(InputFile { path, used });
             }
         }
     }

@@ -6,15 +6,15 @@ use policy::field::Path;
 use policy::kinds::{Kinds, is_built_in};
 
 use crate::LoadProblem;
-use crate::objects::Object;
+use crate::objects::Manifest;
 
 /// Returns whether an object is a CRD.
-pub fn is_crd(object: &Object) -> bool {
+pub fn is_crd(object: &Manifest) -> bool {
     object.is("apiextensions.k8s.io", "CustomResourceDefinition")
 }
 
 /// Returns the problem with a kind that an API server of a minor does not serve.
-pub fn unserved_kind(object: &Object, minors: &RangeInclusive<u8>, minor: u8) -> LoadProblem {
+pub fn unserved_kind(object: &Manifest, minors: &RangeInclusive<u8>, minor: u8) -> LoadProblem {
     let (message, next) = unserved(&object.api_version, &object.kind, minors, minor);
     LoadProblem { next, ..object.problem(&Path::new("apiVersion"), message) }
 }
@@ -31,7 +31,7 @@ pub fn unserved(api_version: &str, kind: &str, minors: &RangeInclusive<u8>, mino
 }
 
 /// Returns the problem with a kind that is not known. No CRD can define kinds of a built-in group.
-pub fn unknown_kind(object: &Object, kinds: &Kinds, minor: u8) -> LoadProblem {
+pub fn unknown_kind(object: &Manifest, kinds: &Kinds, minor: u8) -> LoadProblem {
     let message = format!("unknown kind {} in {}", object.kind, object.api_version);
     let of_group = kinds.of_group(object.group(), minor);
     let near = config::nearest(&object.kind, of_group.iter().copied());

@@ -4,20 +4,20 @@ use std::collections::{BTreeSet, HashMap};
 
 use clap::ValueEnum;
 use policy::crd::Crd;
-use policy::field::{Path, Step};
+use policy::field::{Path, PathStep};
 use policy::kinds::Kinds;
 use policy::normalize::normalize;
 use policy::release::{NEWEST, Release};
-use policy::set::{Builder, LoadError, PolicySet, Recognized};
+use policy::set::{LoadError, PolicySet, PolicySetBuilder, Recognized};
 use policy::value::{Arena, Value, read_json};
 use policy::vap::model::ParamKind;
 
 use crate::LoadProblem;
 use crate::expression;
-use crate::facts::{self, FieldValidation, Sources, Store, group_version};
+use crate::facts::{self, FactStore, FieldValidation, Sources, group_version};
 use crate::files::Use;
 use crate::kind::{is_crd, unknown_kind, unserved, unserved_kind};
-use crate::objects::{ADMISSION, Object};
+use crate::objects::{ADMISSION, Manifest};
 
 /// Treatment of policies without a binding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -40,7 +40,7 @@ pub struct Loaded {
     /// Kinds of the state before the change.
     pub old_kinds: Kinds,
     /// Facts.
-    pub store: Store,
+    pub store: FactStore,
     /// Number of policies.
     pub policies: usize,
     /// Number of bindings.
@@ -52,7 +52,7 @@ pub struct Loaded {
 }
 
 /// Choices of the command line.
-pub struct Options {
+pub struct LoadOptions {
     /// Minor version of the API server.
     pub minor: u8,
     /// Namespace of objects that name none.
@@ -64,13 +64,13 @@ pub struct Options {
 }
 
 /// Loads policies and facts. `built_in` are the kinds without those of CRDs.
-pub fn load(objects: &[Object], built_in: Kinds, options: &Options) -> Loaded {
+pub fn load(objects: &[Manifest], built_in: Kinds, options: &LoadOptions) -> Loaded {
     let mut problems = Vec::new();
     let mut notes = BTreeSet::new();
     let (kinds, old_kinds) = kinds(objects, built_in, &mut problems, &mut notes);
-    let policies: Vec<&Object> =
+    let policies: Vec<&Manifest> =
         objects.iter().filter(|object| object.group() == ADMISSION && object.used != Use::Old).collect();
-    let mut found = Found::default();
+    let mut found = FoundPolicies::default();
     let builder = found.read(&policies, options, &kinds, &mut problems, &mut notes);
     let set = match builder.finish() {
         Ok(set) => Some(set),
@@ -89,7 +89,7 @@ pub fn load(objects: &[Object], built_in: Kinds, options: &Options) -> Loaded {
         field_validation: options.field_validation,
     };
     let facts = objects.iter().filter(|object| object.used != Use::Old);
-    let store = Store::new(facts, &sources, &mut problems);
+    let store = FactStore::new(facts, &sources, &mut problems);
     problems.extend(facts::old_problems(objects, &old_kinds, options.field_validation));
     let set = set.filter(|_| problems.is_empty());
     let (policies, bindings) = (found.policies.len(), found.bindings);
@@ -100,7 +100,7 @@ pub fn load(objects: &[Object], built_in: Kinds, options: &Options) -> Loaded {
 /// Collects the kinds of all CRDs: those after the change, and those of objects before it. If the change deletes a CRD, the API
 /// server doesn't accept objects of its kind.
 fn kinds(
-    objects: &[Object],
+    objects: &[Manifest],
     built_in: Kinds,
     problems: &mut Vec<LoadProblem>,
     notes: &mut BTreeSet<String>,
@@ -115,7 +115,7 @@ fn kinds(
 /// Adds the kinds of CRDs.
 fn with_crds(
     mut kinds: Kinds,
-    crds: &[&Object],
+    crds: &[&Manifest],
     problems: &mut Vec<LoadProblem>,
     notes: &mut BTreeSet<String>,
 ) -> Kinds {
@@ -144,24 +144,24 @@ fn with_crds(
 
 /// The policies and bindings of a run.
 #[derive(Default)]
-struct Found {
+struct FoundPolicies {
     /// Names of policies.
     policies: HashMap<String, usize>,
     bindings: usize,
     param_kinds: Vec<ParamKind>,
 }
 
-impl Found {
+impl FoundPolicies {
     /// Adds all policies and bindings to a builder. The name of a source is the index of its object.
     fn read(
         &mut self,
-        objects: &[&Object],
-        options: &Options,
+        objects: &[&Manifest],
+        options: &LoadOptions,
         kinds: &Kinds,
         problems: &mut Vec<LoadProblem>,
         notes: &mut BTreeSet<String>,
-    ) -> Builder {
-        let mut builder = Builder::new(Release::for_new(options.minor));
+    ) -> PolicySetBuilder {
+        let mut builder = PolicySetBuilder::new(Release::for_new(options.minor));
         let (mut bound, mut names) = (BTreeSet::new(), BTreeSet::new());
         let mut arena = Arena::new();
         for (index, object) in objects.iter().enumerate() {
@@ -239,9 +239,9 @@ impl Found {
 
 /// Adds the problems for which the API server can't decode a policy, a binding or a webhook configuration.
 fn decode(
-    object: &Object,
+    object: &Manifest,
     value: Value<'_>,
-    options: &Options,
+    options: &LoadOptions,
     kinds: &Kinds,
     problems: &mut Vec<LoadProblem>,
     notes: &mut BTreeSet<String>,
@@ -263,7 +263,7 @@ fn decode(
         Ok(normalized) => normalized.unknown,
         Err(errors) => {
             // The builder reads `spec` itself and reports its errors.
-            let is_read = |path: &Path| path.steps().first() == Some(&Step::Field("spec".to_owned()));
+            let is_read = |path: &Path| path.steps().first() == Some(&PathStep::Field("spec".to_owned()));
             let errors = errors.iter().filter(|error| !is_read(&error.path));
             problems.extend(errors.map(|error| object.problem(&error.path, error.body.clone())));
             return;
@@ -288,7 +288,7 @@ fn decode(
 }
 
 /// Adds the problems of a refused policy or binding.
-fn refuse(objects: &[&Object], error: &LoadError, minor: u8, problems: &mut Vec<LoadProblem>) {
+fn refuse(objects: &[&Manifest], error: &LoadError, minor: u8, problems: &mut Vec<LoadProblem>) {
     let field = &error.error;
     let Some(object) = error.source_name.parse().ok().and_then(|index: usize| objects.get(index)) else {
         return problems.push(LoadProblem {
@@ -316,10 +316,10 @@ fn refuse(objects: &[&Object], error: &LoadError, minor: u8, problems: &mut Vec<
 }
 
 /// Returns the first newer API server that accepts an expression.
-fn accepted_from(object: &Object, error: &LoadError, minor: u8) -> Option<u8> {
+fn accepted_from(object: &Manifest, error: &LoadError, minor: u8) -> Option<u8> {
     let mut arena = Arena::new();
     for newer in minor.saturating_add(1)..=NEWEST {
-        let mut builder = Builder::new(Release::for_new(newer));
+        let mut builder = PolicySetBuilder::new(Release::for_new(newer));
         builder.add("", object.value(&arena));
         let refused = match builder.finish() {
             Ok(_) => false,
@@ -334,7 +334,7 @@ fn accepted_from(object: &Object, error: &LoadError, minor: u8) -> Option<u8> {
 }
 
 /// Returns the problem of a kind of parameters that the API server does not know or serve.
-fn check_param_kind(object: &Object, kind: &ParamKind, kinds: &Kinds, minor: u8) -> Option<LoadProblem> {
+fn check_param_kind(object: &Manifest, kind: &ParamKind, kinds: &Kinds, minor: u8) -> Option<LoadProblem> {
     let (group, version) = group_version(&kind.api_version);
     let (message, next) = match kinds.lookup(group, version, &kind.kind) {
         Some(resource) if resource.minors.contains(&minor) => return None,
@@ -348,7 +348,7 @@ fn check_param_kind(object: &Object, kind: &ParamKind, kinds: &Kinds, minor: u8)
 }
 
 /// Binds a policy to everything.
-fn add_binding(builder: &mut Builder, name: &str, policy: &str, arena: &Arena) {
+fn add_binding(builder: &mut PolicySetBuilder, name: &str, policy: &str, arena: &Arena) {
     let binding = serde_json::json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicyBinding",

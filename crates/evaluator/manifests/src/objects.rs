@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use config::{Place, Problem};
 use console::input::{self, shown};
-use policy::document::{self, Content, Document, Node};
+use policy::document::{self, Content, Document, DocumentNode};
 use policy::field::Path;
 use policy::value::{Arena, Value};
 
 use crate::LoadProblem;
-use crate::files::{self, File, Use};
+use crate::files::{self, InputFile, Use};
 use crate::parallel;
 
 /// The API group of policies, their bindings and webhook configurations.
@@ -28,7 +28,7 @@ const MAX_OBJECT: usize = 64 << 20;
 
 /// A text and its name.
 #[derive(Debug)]
-pub struct Source {
+pub struct SourceText {
     /// The file as the user named it.
     pub name: String,
     /// Its text.
@@ -37,9 +37,9 @@ pub struct Source {
 
 /// An object of a file.
 #[derive(Debug, Clone)]
-pub struct Object {
+pub struct Manifest {
     /// The text that contains the object.
-    pub source: Arc<Source>,
+    pub source: Arc<SourceText>,
     /// The object, with its places.
     pub document: Arc<Document>,
     /// The use of its file.
@@ -56,7 +56,7 @@ pub struct Object {
     pub namespace: String,
 }
 
-impl Object {
+impl Manifest {
     /// Returns the API group, which is empty for the core group.
     pub fn group(&self) -> &str {
         self.api_version.split_once('/').map_or("", |(group, _)| group)
@@ -115,7 +115,7 @@ impl Object {
     }
 
     /// Creates the problem of an object that the input has twice.
-    pub fn duplicate_of(&self, first: &Object) -> LoadProblem {
+    pub fn duplicate_of(&self, first: &Manifest) -> LoadProblem {
         let place = first.position();
         let message = format!("the object is in {}:{} too", place.file, place.line);
         LoadProblem {
@@ -140,44 +140,32 @@ fn are_cases(api_version: &str, kind: &str) -> bool {
 }
 
 /// Returns the position of a place in a source.
-fn position(source: &Source, place: document::Place) -> Place {
+fn position(source: &SourceText, place: document::Position) -> Place {
     Place { file: source.name.clone(), line: place.line, column: place.column }
 }
 
-/// All objects in the order of files and lines, and the problems of texts that can't be read.
-#[derive(Debug, Default)]
-pub struct Objects {
-    /// The objects.
-    pub all: Vec<Object>,
-    /// The problems.
-    pub problems: Vec<LoadProblem>,
-}
-
 /// Reads the objects of files and directories, and of standard input for `-`, for another command than `check`.
-pub fn of_paths(paths: &[PathBuf]) -> (Vec<Object>, Vec<Problem>) {
+pub fn of_paths(paths: &[PathBuf]) -> (Vec<Manifest>, Vec<Problem>) {
     let (files, unread) = files::find(&[(paths, Use::Other)], &[]);
-    let Objects { all, problems } = read(&files);
+    let (objects, problems) = read(&files);
     let problems = problems.into_iter().map(LoadProblem::into_problem);
-    (all, unread.into_iter().chain(problems).collect())
+    (objects, unread.into_iter().chain(problems).collect())
 }
 
-/// Reads all files.
-pub fn read(files: &[File]) -> Objects {
-    let mut objects = Objects::default();
-    for (found, problems) in parallel::map(files, "reading", || (), |(), file| read_file(file)) {
-        objects.all.extend(found);
-        objects.problems.extend(problems);
-    }
-    objects
+/// Reads all files. Returns the objects in the order of files and lines, and the problems of texts that can't be read.
+pub fn read(files: &[InputFile]) -> (Vec<Manifest>, Vec<LoadProblem>) {
+    let read = parallel::map(files, "reading", || (), |(), file| read_file(file));
+    let (objects, problems): (Vec<_>, Vec<_>) = read.into_iter().unzip();
+    (objects.into_iter().flatten().collect(), problems.into_iter().flatten().collect())
 }
 
 /// Returns the objects of a file and its problems.
-fn read_file(file: &File) -> (Vec<Object>, Vec<LoadProblem>) {
+fn read_file(file: &InputFile) -> (Vec<Manifest>, Vec<LoadProblem>) {
     let text = match input::text_or_stdin(&file.path, input::LARGE) {
         Ok(text) => text,
         Err(problem) => return (Vec::new(), vec![LoadProblem::unplaced(problem)]),
     };
-    let source = Arc::new(Source { name: shown(&file.path), text });
+    let source = Arc::new(SourceText { name: shown(&file.path), text });
     let documents = match document::read(&source.text) {
         Ok(documents) => documents,
         Err(error) => {
@@ -208,9 +196,9 @@ fn read_file(file: &File) -> (Vec<Object>, Vec<LoadProblem>) {
 }
 
 /// Returns the problem of an object that is larger than any API server accepts.
-fn too_large(object: Object) -> LoadProblem {
+fn too_large(object: Manifest) -> LoadProblem {
     // The names can be as large.
-    let object = Object { kind: String::new(), name: String::new(), ..object };
+    let object = Manifest { kind: String::new(), name: String::new(), ..object };
     LoadProblem {
         next: "split the object, and write values instead of aliases; an API server accepts 3 MiB".to_owned(),
         ..object.problem(&Path::default(), "the object is too large")
@@ -218,7 +206,7 @@ fn too_large(object: Object) -> LoadProblem {
 }
 
 /// Returns the problem of a document that is not a Kubernetes object.
-fn unusable(object: &Object, path: &Path, message: String, file: &File) -> LoadProblem {
+fn unusable(object: &Manifest, path: &Path, message: String, file: &InputFile) -> LoadProblem {
     let name = file.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let (build, leave_out) = match file.used {
         Use::Check => {
@@ -242,9 +230,9 @@ fn unusable(object: &Object, path: &Path, message: String, file: &File) -> LoadP
 }
 
 /// Creates the object of a document.
-pub fn object(source: &Arc<Source>, document: Document, used: Use) -> Object {
+pub fn object(source: &Arc<SourceText>, document: Document, used: Use) -> Manifest {
     let root = document.root();
-    let text = |node: Option<&Node>, field: &str| {
+    let text = |node: Option<&DocumentNode>, field: &str| {
         node.and_then(|node| node.field(field)?.as_text()).unwrap_or_default().to_owned()
     };
     let metadata = root.field("metadata");
@@ -253,7 +241,7 @@ pub fn object(source: &Arc<Source>, document: Document, used: Use) -> Object {
     if is_generated {
         name = text(metadata, "generateName");
     }
-    Object {
+    Manifest {
         source: Arc::clone(source),
         used,
         api_version: text(Some(root), "apiVersion"),
@@ -278,7 +266,7 @@ fn not_a_single_object(document: &Document) -> Option<(Path, String)> {
 }
 
 /// Returns why a document is not a Kubernetes object.
-pub fn not_an_object(root: &Node) -> Option<(Path, String)> {
+pub fn not_an_object(root: &DocumentNode) -> Option<(Path, String)> {
     let Content::Map(_) = root.content else {
         return Some((Path::default(), "a Kubernetes object is a map".to_owned()));
     };
@@ -292,7 +280,7 @@ pub fn not_an_object(root: &Node) -> Option<(Path, String)> {
             Some((_, None)) => return Some((Path::new(field), format!("{field} must be a text"))),
         }
     }
-    let text = |field: &str| root.field(field).and_then(Node::as_text).unwrap_or_default();
+    let text = |field: &str| root.field(field).and_then(DocumentNode::as_text).unwrap_or_default();
     if are_cases(text("apiVersion"), text("kind")) {
         return None;
     }
@@ -304,7 +292,7 @@ pub fn not_an_object(root: &Node) -> Option<(Path, String)> {
         Some(metadata) if matches!(metadata.content, Content::Map(_)) => metadata,
         Some(_) => return Some((Path::new("metadata"), "metadata must be a map".to_owned())),
     };
-    let is_text = |node: &Node| matches!(node.content, Content::Text(_) | Content::Null);
+    let is_text = |node: &DocumentNode| matches!(node.content, Content::Text(_) | Content::Null);
     let wrong = ["name", "generateName", "namespace"]
         .into_iter()
         .find(|field| !metadata.field(field).is_none_or(is_text))?;

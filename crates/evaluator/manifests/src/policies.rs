@@ -16,9 +16,9 @@ use policy::vap::model::Binding;
 use sha2::{Digest as _, Sha256};
 
 use crate::facts::FieldValidation;
-use crate::files::{self, File, Use};
-use crate::load::{Loaded, Options, Unbound, load};
-use crate::objects::{self, ADMISSION, Object};
+use crate::files::{self, InputFile, Use};
+use crate::load::{LoadOptions, Loaded, Unbound, load};
+use crate::objects::{self, ADMISSION, Manifest};
 use crate::{DEFAULT_MINOR, LoadProblem};
 
 /// Largest file. An API server accepts a request of 3 MiB.
@@ -52,8 +52,7 @@ impl Policies {
             let loaded = read(&paths);
             // A file that was replaced between the reads belongs to another set.
             if digest == self::digest(&paths)? {
-                let Read { set, kinds, facts, places } = loaded?;
-                return Ok(Self { set, kinds, facts, places, paths, digest });
+                return Ok(Self { paths, digest, ..loaded? });
             }
         }
         let problem = Problem::new("the files of the policies change while they are read");
@@ -91,27 +90,19 @@ impl Policies {
     }
 }
 
-/// Policies, with their facts and places.
-struct Read {
-    set: PolicySet,
-    kinds: Kinds,
-    facts: Facts,
-    places: HashMap<String, Place>,
-}
-
-/// Reads policies and params, and checks that each policy can be decided.
-fn read(paths: &[PathBuf]) -> Result<Read, Vec<Problem>> {
+/// Reads policies and params, and checks that each policy can be decided. The paths and the hash are empty.
+fn read(paths: &[PathBuf]) -> Result<Policies, Vec<Problem>> {
     let (files, unread) = find(paths);
-    let objects = objects::read(&files);
+    let (objects, unusable) = objects::read(&files);
     let mut problems: Vec<LoadProblem> = unread.into_iter().map(LoadProblem::unplaced).collect();
-    problems.extend(objects.problems);
-    let options = Options {
+    problems.extend(unusable);
+    let options = LoadOptions {
         minor: DEFAULT_MINOR,
         namespace: NAMESPACE.to_owned(),
         unbound: Unbound::Skip,
         field_validation: FieldValidation::Strict,
     };
-    let mut loaded = load(&objects.all, Kinds::new(), &options);
+    let mut loaded = load(&objects, Kinds::new(), &options);
     problems.append(&mut loaded.problems);
     let mut facts = Facts { params_are_complete: true, ..Facts::default() };
     let Some(set) = loaded.set.take().filter(|_| problems.is_empty()) else {
@@ -122,7 +113,7 @@ fn read(paths: &[PathBuf]) -> Result<Read, Vec<Problem>> {
         return Err(vec![problem.next("name files or directories with policies")]);
     }
     let object = |kind: &str, name: &str| {
-        objects.all.iter().find(|object| object.is(ADMISSION, kind) && object.name == name)
+        objects.iter().find(|object| object.is(ADMISSION, kind) && object.name == name)
     };
     let mut places = HashMap::new();
     for (policy, bindings) in set.policies() {
@@ -141,7 +132,8 @@ fn read(paths: &[PathBuf]) -> Result<Read, Vec<Problem>> {
         }
     }
     if problems.is_empty() {
-        Ok(Read { set, kinds: loaded.kinds, facts, places })
+        let (paths, digest) = (Vec::new(), String::new());
+        Ok(Policies { set, kinds: loaded.kinds, facts, places, paths, digest })
     } else {
         Err(sorted(problems))
     }
@@ -154,7 +146,7 @@ fn sorted(mut problems: Vec<LoadProblem>) -> Vec<Problem> {
 }
 
 /// Returns why a policy can't be decided: an expression reads what Durward does not know.
-fn undecidable(set: &PolicySet, source: &Object) -> Vec<LoadProblem> {
+fn undecidable(set: &PolicySet, source: &Manifest) -> Vec<LoadProblem> {
     let reads = [
         (set.authorizer_field(&source.name), "asks the authorizer, which only the API server can"),
         (
@@ -199,7 +191,7 @@ fn is_answered(lookup: &Lookup, facts: &Facts) -> bool {
 }
 
 /// Returns the files of the paths. Their objects are facts, not manifests to check.
-fn find(paths: &[PathBuf]) -> (Vec<File>, Vec<Problem>) {
+fn find(paths: &[PathBuf]) -> (Vec<InputFile>, Vec<Problem>) {
     files::find(&[(paths, Use::Fact)], &[])
 }
 

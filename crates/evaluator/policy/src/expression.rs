@@ -4,9 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::cel::environment::{Environment, OLD_OBJECT, Optional};
-use crate::cel::eval::{Activation, Shared};
+use crate::cel::eval::{Activation, EvalInput};
 use crate::cel::library::Library;
-use crate::cel::outcome::{Answers, Cancel, Context, Decision, Fault, Limit, Outcome, Query, Unknown};
+use crate::cel::outcome::{
+    Authorization, Cancel, EvalContext, EvalResult, FactSource, Limit, NoValue, Query, Unknown,
+};
 use crate::cel::program::{CompileError, Program};
 use crate::release::Release;
 use crate::value::{Arena, Authorizer, GroupCheck, Opaque, ResourceCheck, Value};
@@ -64,18 +66,18 @@ pub struct Variables<'a> {
 
 /// An authorization check that an expression asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Check {
+pub struct AccessCheck {
     /// Namespace and name of the service account; the user of the request if absent.
     pub service_account: Option<(String, String)>,
     /// The verb.
     pub verb: String,
     /// The accessed thing.
-    pub target: Target,
+    pub target: AccessTarget,
 }
 
 /// The object of an authorization check.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Target {
+pub enum AccessTarget {
     /// A URL path.
     Path(String),
     /// A resource.
@@ -102,14 +104,14 @@ pub enum Target {
 #[allow(clippy::large_enum_variant)] // there are few of them
 pub enum Need {
     /// An authorization check.
-    Check(Check),
+    Check(AccessCheck),
     /// A variable, such as `namespaceObject`.
     Variable(String),
 }
 
 /// Why an expression has no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum ExpressionError {
     /// An error with the API server's text.
     Error(String),
     /// Facts are unknown.
@@ -137,25 +139,27 @@ impl Expression {
     pub fn evaluate<'a>(
         &'a self,
         variables: &Variables<'a>,
-        decide: &'a dyn Fn(&Check) -> Option<Decision>,
+        decide: &'a dyn Fn(&AccessCheck) -> Option<Authorization>,
         arena: &'a Arena,
-    ) -> (Result<Value<'a>, Failure>, u64) {
+    ) -> (Result<Value<'a>, ExpressionError>, u64) {
         let answers: &'a Decide<'a> = arena.store(Decide(decide));
-        let context = Context { arena, answers, keep_going: &|| true };
+        let context = EvalContext { arena, answers, keep_going: &|| true };
         let roots = Roots { variables: *variables, arena };
-        let shared = Shared { context, activation: &roots };
+        let shared = EvalInput { context, activation: &roots };
         let (outcome, cost) = self.program.evaluate(EXPRESSION_LIMIT, shared);
         (outcome.map_err(failure), cost)
     }
 }
 
-pub(crate) fn failure(fault: Fault<'_>) -> Failure {
+pub(crate) fn failure(fault: NoValue<'_>) -> ExpressionError {
     match fault {
-        Fault::Error(message) => Failure::Error(message.to_owned()),
-        Fault::Cancelled(Cancel::Cost) => Failure::TooExpensive,
-        Fault::Cancelled(Cancel::Limit(limit)) => Failure::Limit(limit),
-        Fault::Cancelled(internal @ Cancel::Internal) => Failure::Error(internal.message().to_owned()),
-        Fault::Unknown(unknown) => Failure::Unknown(needs(unknown)),
+        NoValue::Error(message) => ExpressionError::Error(message.to_owned()),
+        NoValue::Cancelled(Cancel::Cost) => ExpressionError::TooExpensive,
+        NoValue::Cancelled(Cancel::Limit(limit)) => ExpressionError::Limit(limit),
+        NoValue::Cancelled(internal @ Cancel::Internal) => {
+            ExpressionError::Error(internal.message().to_owned())
+        }
+        NoValue::Unknown(unknown) => ExpressionError::Unknown(needs(unknown)),
     }
 }
 
@@ -178,15 +182,15 @@ pub(crate) fn needs(unknown: &Unknown<'_>) -> Vec<Need> {
 }
 
 /// The check of a query.
-pub(crate) fn check_of(query: &Query<'_>) -> Option<Check> {
+pub(crate) fn check_of(query: &Query<'_>) -> Option<AccessCheck> {
     let account = |authorizer: &Authorizer<'_>| {
         authorizer.service_account.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()))
     };
     match query {
-        Query::Resource(check, verb) => Some(Check {
+        Query::Resource(check, verb) => Some(AccessCheck {
             service_account: account(&check.group.authorizer),
             verb: (*verb).to_owned(),
-            target: Target::Resource {
+            target: AccessTarget::Resource {
                 group: check.group.group.to_owned(),
                 resource: check.resource.to_owned(),
                 subresource: check.subresource.to_owned(),
@@ -196,20 +200,20 @@ pub(crate) fn check_of(query: &Query<'_>) -> Option<Check> {
                 label_selector: check.label_selector.to_owned(),
             },
         }),
-        Query::Path(check, verb) => Some(Check {
+        Query::Path(check, verb) => Some(AccessCheck {
             service_account: account(&check.authorizer),
             verb: (*verb).to_owned(),
-            target: Target::Path(check.path.to_owned()),
+            target: AccessTarget::Path(check.path.to_owned()),
         }),
         Query::Variable(_) => None,
     }
 }
 
 #[derive(Clone, Copy)]
-struct Decide<'d>(&'d dyn Fn(&Check) -> Option<Decision>);
+struct Decide<'d>(&'d dyn Fn(&AccessCheck) -> Option<Authorization>);
 
-impl Answers for Decide<'_> {
-    fn decision(&self, query: &Query<'_>) -> Option<Decision> {
+impl FactSource for Decide<'_> {
+    fn decision(&self, query: &Query<'_>) -> Option<Authorization> {
         check_of(query).and_then(|check| (self.0)(&check))
     }
 }
@@ -221,8 +225,8 @@ pub(crate) struct Roots<'a> {
 }
 
 impl<'a> Roots<'a> {
-    fn unknown(&self, name: &'static str) -> Outcome<'a> {
-        Err(Fault::Unknown(self.arena.store(Unknown { query: Query::Variable(name), next: None })))
+    fn unknown(&self, name: &'static str) -> EvalResult<'a> {
+        Err(NoValue::Unknown(self.arena.store(Unknown { query: Query::Variable(name), next: None })))
     }
 
     /// The check of the resource that the request is about.
@@ -245,7 +249,7 @@ impl<'a> Roots<'a> {
 }
 
 impl<'a> Activation<'a> for Roots<'a> {
-    fn root(&self, name: &str) -> Option<Outcome<'a>> {
+    fn root(&self, name: &str) -> Option<EvalResult<'a>> {
         Some(match name {
             "object" => Ok(self.variables.object),
             OLD_OBJECT if self.variables.old_object_is_unknown => self.unknown(OLD_OBJECT),
@@ -262,7 +266,7 @@ impl<'a> Activation<'a> for Roots<'a> {
         })
     }
 
-    fn variable(&self, _: &str) -> Option<Outcome<'a>> {
+    fn variable(&self, _: &str) -> Option<EvalResult<'a>> {
         None
     }
 }

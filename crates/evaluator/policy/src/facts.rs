@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 pub use crate::cel::outcome::Limit;
-use crate::cel::outcome::{Answers, Decision, Query};
-use crate::expression::{Check, check_of};
+use crate::cel::outcome::{Authorization, FactSource, Query};
+use crate::expression::{AccessCheck, check_of};
 
 /// Answers to lookups.
 #[derive(Clone, Debug, Default)]
@@ -20,7 +20,7 @@ pub struct Facts {
     /// Whether parameters that are not listed do not exist.
     pub params_are_complete: bool,
     /// Answers to authorization checks.
-    pub decisions: HashMap<Check, Decision>,
+    pub decisions: HashMap<AccessCheck, Authorization>,
 }
 
 /// The kind of parameters.
@@ -61,7 +61,7 @@ pub enum Lookup {
     /// Parameters.
     Params(ParamQuery),
     /// An authorization check.
-    Check(Check),
+    Check(AccessCheck),
     /// The caller of the request.
     User,
     /// The object before the request in the version of the request. It is always unknown.
@@ -77,8 +77,8 @@ pub enum Lookup {
     },
 }
 
-impl Answers for Facts {
-    fn decision(&self, query: &Query<'_>) -> Option<Decision> {
+impl FactSource for Facts {
+    fn decision(&self, query: &Query<'_>) -> Option<Authorization> {
         self.decisions.get(&check_of(query)?).cloned()
     }
 }

@@ -1,5 +1,6 @@
 //! Paths of fields and the errors that the API server prints for them.
 
+use std::collections::HashSet;
 use std::fmt::{self, Display};
 
 use crate::release::Release;
@@ -10,12 +11,12 @@ use crate::value::number;
 /// The path of a field, such as `spec.validations[0].expression`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Path {
-    steps: Vec<Step>,
+    steps: Vec<PathStep>,
 }
 
 /// A step of a path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Step {
+pub enum PathStep {
     /// A field of an object.
     Field(String),
     /// An element of a list.
@@ -27,14 +28,14 @@ pub enum Step {
 impl Path {
     /// The path of a top-level field.
     pub fn new(field: &str) -> Self {
-        Self { steps: vec![Step::Field(field.to_owned())] }
+        Self { steps: vec![PathStep::Field(field.to_owned())] }
     }
 
     /// The path of a field below this one.
     #[must_use]
     pub fn child(&self, field: &str) -> Self {
         let mut path = self.clone();
-        path.steps.push(Step::Field(field.to_owned()));
+        path.steps.push(PathStep::Field(field.to_owned()));
         path
     }
 
@@ -42,7 +43,7 @@ impl Path {
     #[must_use]
     pub fn index(&self, index: usize) -> Self {
         let mut path = self.clone();
-        path.steps.push(Step::Index(index));
+        path.steps.push(PathStep::Index(index));
         path
     }
 
@@ -50,13 +51,13 @@ impl Path {
     #[must_use]
     pub fn key(&self, key: &str) -> Self {
         let mut path = self.clone();
-        path.steps.push(Step::Key(key.to_owned()));
+        path.steps.push(PathStep::Key(key.to_owned()));
         path
     }
 
     /// The path of a step below this one.
     #[must_use]
-    pub(crate) fn step(&self, step: &Step) -> Self {
+    pub(crate) fn step(&self, step: &PathStep) -> Self {
         let mut path = self.clone();
         path.steps.push(step.clone());
         path
@@ -77,8 +78,8 @@ impl Path {
     /// The first step, if it is a field.
     pub(crate) fn first_field(&self) -> Option<&str> {
         match self.steps.first()? {
-            Step::Field(name) => Some(name),
-            Step::Index(_) | Step::Key(_) => None,
+            PathStep::Field(name) => Some(name),
+            PathStep::Index(_) | PathStep::Key(_) => None,
         }
     }
 
@@ -96,7 +97,7 @@ impl Path {
     }
 
     /// The steps from the top.
-    pub fn steps(&self) -> &[Step] {
+    pub fn steps(&self) -> &[PathStep] {
         &self.steps
     }
 }
@@ -105,9 +106,9 @@ impl Display for Path {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, step) in self.steps.iter().enumerate() {
             match step {
-                Step::Field(name) => write!(formatter, "{}{name}", if index == 0 { "" } else { "." })?,
-                Step::Index(index) => write!(formatter, "[{index}]")?,
-                Step::Key(key) => write!(formatter, "[{key}]")?,
+                PathStep::Field(name) => write!(formatter, "{}{name}", if index == 0 { "" } else { "." })?,
+                PathStep::Index(index) => write!(formatter, "[{index}]")?,
+                PathStep::Key(key) => write!(formatter, "[{key}]")?,
             }
         }
         Ok(())
@@ -170,6 +171,27 @@ pub struct FieldError {
     pub body: String,
     /// For errors within an expression: line, column (from 1) and text of each.
     pub places: Vec<(usize, usize, String)>,
+    /// A change with which the API server accepts the field, or empty.
+    pub hint: String,
+}
+
+/// The API server's answer to an object before it evaluates policies, or to a part of one.
+#[derive(Clone, Debug, Default)]
+pub struct Validated {
+    /// The errors for which it refuses the object.
+    pub errors: Vec<FieldError>,
+    /// Fields whose validity is not known, with the reason. If there are any, the object does not pass, and more errors are possible.
+    pub undecided: Vec<FieldError>,
+    /// Rules that are false of values that an update does not change. The API server prints them as warnings.
+    pub unchanged: Vec<FieldError>,
+    /// Other warnings, if there are no errors.
+    pub warnings: Vec<String>,
+}
+
+/// Removes errors with the text of an earlier one, as the API server does.
+pub(crate) fn remove_duplicates(errors: &mut Vec<FieldError>) {
+    let mut seen = HashSet::new();
+    errors.retain(|error| seen.insert(error.to_string()));
 }
 
 impl FieldError {
@@ -180,7 +202,7 @@ impl FieldError {
             body.push_str(": ");
             body.push_str(part);
         }
-        Self { path: path.clone(), kind, is_unnamed: false, body, places: Vec::new() }
+        Self { path: path.clone(), kind, is_unnamed: false, body, places: Vec::new(), hint: String::new() }
     }
 
     /// The path as the API server prints it.
@@ -279,7 +301,7 @@ impl FieldError {
 
     /// An error whose text is recorded.
     pub(crate) fn recorded(path: &Path, kind: ErrorKind, body: &str) -> Self {
-        Self { path: path.clone(), kind, is_unnamed: false, body: body.to_owned(), places: Vec::new() }
+        Self { body: body.to_owned(), ..Self::new(path, kind, "", "") }
     }
 
     /// A value occurs twice.

@@ -17,4 +17,4 @@ pub mod set;
 pub mod value;
 pub mod vap;
 
-pub use cel::outcome::Decision;
+pub use cel::outcome::Authorization;

@@ -39,7 +39,7 @@ pub(crate) enum NameSyntax {
 }
 
 /// The checks of metadata at a path.
-pub(crate) struct Checks<'c> {
+pub(crate) struct MetadataChecks<'c> {
     pub(crate) release: Release,
     pub(crate) path: &'c Path,
     /// Whether the object must be in a namespace. Otherwise it must not be in one.
@@ -50,7 +50,7 @@ pub(crate) struct Checks<'c> {
     pub(crate) is_embedded: bool,
 }
 
-impl Checks<'_> {
+impl MetadataChecks<'_> {
     /// Checks the metadata of an object, as the API server does for a new one.
     pub(crate) fn object(&self, metadata: Value<'_>, errors: &mut Vec<FieldError>) {
         let text = |field: &str| text(metadata, field);

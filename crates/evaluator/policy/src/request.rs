@@ -5,7 +5,7 @@ use crate::value::{Arena, Value, read_json};
 
 /// An admission request.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Request<'a> {
+pub struct AdmissionRequest<'a> {
     /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
     pub operation: &'a str,
     /// Group, version and kind of the object.
@@ -23,7 +23,7 @@ pub struct Request<'a> {
     /// The Namespace, if the caller has read it. Otherwise it is one of the facts.
     pub namespace_object: Option<Value<'a>>,
     /// The caller.
-    pub user: User<'a>,
+    pub user: RequestUser<'a>,
     /// Whether the caller is unknown. An expression that reads `request.userInfo` is then unknown.
     pub user_is_unknown: bool,
     /// Whether the request is a dry run.
@@ -61,7 +61,7 @@ pub struct Addressed<'a> {
 
 /// The caller of a request.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct User<'a> {
+pub struct RequestUser<'a> {
     /// Name.
     pub name: &'a str,
     /// UID.
@@ -72,7 +72,7 @@ pub struct User<'a> {
     pub extra: Value<'a>,
 }
 
-impl<'a> Request<'a> {
+impl<'a> AdmissionRequest<'a> {
     /// The resource that the user addressed.
     pub(crate) fn addressed(&self) -> &GroupVersion<'a> {
         self.addressed.as_ref().map_or(&self.resource, |addressed| &addressed.resource)

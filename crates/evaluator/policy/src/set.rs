@@ -7,18 +7,18 @@ use crate::cel::reads::NamespacePart;
 use crate::facts::Facts;
 use crate::field::{FieldError, Path};
 use crate::release::Release;
-use crate::request::Request;
+use crate::request::AdmissionRequest;
 use crate::value::{Arena, Value};
 use crate::vap::compiled::CompiledPolicy;
-pub use crate::vap::decision::{Evaluation, Missing};
-use crate::vap::index::Index;
+pub use crate::vap::decision::{Decisions, Missing};
+use crate::vap::index::PolicyIndex;
 use crate::vap::matching::is_judged;
 use crate::vap::model::{Binding, Policy, Validation};
-use crate::vap::run::{Hook, Run};
+use crate::vap::run::{Dispatcher, Hook};
 use crate::vap::{admit, read};
 
 /// Collects documents.
-pub struct Builder {
+pub struct PolicySetBuilder {
     release: Release,
     checks: bool,
     policies: Vec<(String, Policy)>,
@@ -56,7 +56,7 @@ pub struct LoadError {
 const POLICY: &str = "ValidatingAdmissionPolicy";
 const BINDING: &str = "ValidatingAdmissionPolicyBinding";
 
-impl Builder {
+impl PolicySetBuilder {
     /// Starts with a server and the environment for new expressions.
     pub fn new(release: Release) -> Self {
         Self { release, checks: true, policies: Vec::new(), bindings: Vec::new(), errors: Vec::new() }
@@ -67,7 +67,7 @@ impl Builder {
         Self { checks: false, ..Self::new(Release::for_stored(server)) }
     }
 
-    /// Adds a document if it is a policy or binding. Errors are returned by [`Builder::finish`].
+    /// Adds a document if it is a policy or binding. Errors are returned by [`PolicySetBuilder::finish`].
     pub fn add(&mut self, source_name: &str, document: Value<'_>) -> Recognized {
         let text = |field: &str| document.field(field).and_then(|value| value.as_str()).unwrap_or("");
         let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", ""));
@@ -123,7 +123,7 @@ impl Builder {
             by_policy.entry(binding.policy_name.clone()).or_default().push(binding);
         }
         let mut set =
-            PolicySet { release, hooks: Vec::new(), index: Index::default(), names: HashMap::new() };
+            PolicySet { release, hooks: Vec::new(), index: PolicyIndex::default(), names: HashMap::new() };
         for policy in policies {
             let bindings = by_policy.remove(&policy.policy.name).unwrap_or_default();
             set.insert(Hook::new(policy, bindings));
@@ -170,7 +170,7 @@ pub struct PolicySet {
     release: Release,
     hooks: Vec<Hook>,
     /// Policies by the groups and resources that their rules name, `*` included.
-    index: Index,
+    index: PolicyIndex,
     /// Policies by name.
     names: HashMap<String, usize>,
 }
@@ -245,8 +245,12 @@ impl PolicySet {
     /// Returns the policies with a `failurePolicy`.
     #[must_use]
     pub fn with_failure_policy(&self, failure_policy: &str) -> Self {
-        let mut set =
-            Self { release: self.release, hooks: Vec::new(), index: Index::default(), names: HashMap::new() };
+        let mut set = Self {
+            release: self.release,
+            hooks: Vec::new(),
+            index: PolicyIndex::default(),
+            names: HashMap::new(),
+        };
         for hook in self.hooks.iter().filter(|hook| hook.policy.policy.failure_policy == failure_policy) {
             set.insert(Hook::new(Arc::clone(&hook.policy), hook.bindings.clone()));
         }
@@ -278,20 +282,20 @@ impl PolicySet {
     /// with [`Lookup::Limit`](crate::facts::Lookup::Limit).
     pub fn evaluate<'a>(
         &'a self,
-        request: &Request<'a>,
+        request: &AdmissionRequest<'a>,
         facts: &'a Facts,
         arena: &'a Arena,
         keep_going: &'a dyn Fn() -> bool,
-    ) -> Evaluation {
-        let mut run = Run::new(request, facts, arena, keep_going);
+    ) -> Decisions {
+        let mut dispatcher = Dispatcher::new(request, facts, arena, keep_going);
         if is_judged(request) {
             for hook in self.candidates(request.resource.group, request.resource.name) {
-                run.hook(hook);
-                if run.has_ended() {
+                dispatcher.hook(hook);
+                if dispatcher.has_ended() {
                     break;
                 }
             }
         }
-        run.finish(self.release)
+        dispatcher.finish(self.release)
     }
 }

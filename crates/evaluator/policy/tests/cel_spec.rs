@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use policy::expression::{Check, Expression, Failure, Variables};
+use policy::expression::{AccessCheck, Expression, ExpressionError, Variables};
 use policy::release::Release;
 use policy::value::{Arena, read_json};
 use serde_json::Value as Json;
@@ -64,9 +64,9 @@ fn answer(case: &Json) -> (&'static str, String) {
     let object = object(case);
     let object = read_json(arena.text(&object), &arena).expect("JSON");
     let variables = Variables { object, ..Variables::default() };
-    match expression.evaluate(&variables, &|_: &Check| None, &arena).0 {
+    match expression.evaluate(&variables, &|_: &AccessCheck| None, &arena).0 {
         Ok(value) => ("value", show(&value)),
-        Err(Failure::Error(message)) => ("error", message),
+        Err(ExpressionError::Error(message)) => ("error", message),
         Err(failure) => ("error", format!("{failure:?}")),
     }
 }

@@ -37,7 +37,7 @@ fn a_change_without_a_class_breaks_no_object() {
         };
         let is_accepted = |of: &Definition<'_>| {
             let found = admit(of.value, of.value, None, 35, &|| true);
-            found.refused.is_empty() && found.undecided.is_empty()
+            found.errors.is_empty() && found.undecided.is_empty()
         };
         if !is_accepted(&before) || !is_accepted(&after) {
             continue;
@@ -92,13 +92,8 @@ fn exists<'a>(
 ) -> bool {
     let names = (same.old.group.as_str(), same.old.kind.as_str());
     let Ok(decoded) = policy::crd::object::decode(version, names, thing, false, arena) else { return false };
-    let change = policy::crd::object::Change {
-        new: decoded.object,
-        old: None,
-        namespaced: same.old.namespaced,
-        server: same.server,
-    };
-    let found = policy::crd::object::validate(version, &change, arena, &|| true);
+    let crd = (same.old, version);
+    let found = policy::crd::object::validate(crd, decoded.object, None, same.server, arena, &|| true);
     found.errors.is_empty() && found.undecided.is_empty()
 }
 

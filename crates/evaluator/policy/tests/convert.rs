@@ -4,7 +4,7 @@
 
 use policy::crd::Crd;
 use policy::crd::convert::convert;
-use policy::crd::object::{Change, decode, validate};
+use policy::crd::object::{decode, validate};
 use policy::document::read;
 use policy::value::{Arena, Value, read_json, write_json};
 use serde_json::{Value as Json, json};
@@ -70,8 +70,7 @@ fn judge(crd: &Json, thing: &Json) -> (Vec<String>, Vec<String>, Json) {
     let crd = Crd::read(value(crd)).unwrap();
     let version = &crd.versions[0];
     let decoded = decode(version, (&crd.group, &crd.kind), value(thing), false, &arena).unwrap();
-    let change = Change { new: decoded.object, old: None, namespaced: crd.namespaced, server: 35 };
-    let found = validate(version, &change, &arena, &|| true);
+    let found = validate((&crd, version), decoded.object, None, 35, &arena, &|| true);
     assert!(found.undecided.is_empty(), "{:?}", found.undecided);
     let mut errors: Vec<String> = found.errors.iter().map(ToString::to_string).collect();
     errors.retain(|error| !error.starts_with("metadata.namespace"));

@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 
 use policy::crd::Crd;
-use policy::crd::object::{Change, Judgement, decode, validate};
+use policy::crd::object::{decode, validate};
 use policy::document::read;
-use policy::field::FieldError;
+use policy::field::{FieldError, Validated};
 use policy::value::Arena;
 
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/kubernetesclusters/");
@@ -21,7 +21,7 @@ fn data(name: &str) -> String {
 struct Answer {
     errors: Vec<String>,
     unknown: Vec<String>,
-    judgement: Judgement,
+    validated: Validated,
 }
 
 /// Judges a change as an API server of a minor does. An update names the old object.
@@ -45,17 +45,16 @@ fn judge_of(crd: &Crd, new: &str, old: Option<&str>, server: u8) -> Answer {
     let new = match decode(version, names, new, false, &arena) {
         Ok(new) => new,
         Err(errors) => {
-            return Answer { errors: texts(&errors), unknown: Vec::new(), judgement: Judgement::default() };
+            return Answer { errors: texts(&errors), unknown: Vec::new(), validated: Validated::default() };
         }
     };
     let old = old.map(|old| decode(version, names, old, true, &arena).unwrap().object);
-    let change = Change { new: new.object, old, namespaced: crd.namespaced, server };
-    let judgement = validate(version, &change, &arena, &|| true);
+    let validated = validate((crd, version), new.object, old, server, &arena, &|| true);
     assert!(!arena.is_full());
     Answer {
-        errors: texts(&judgement.errors),
+        errors: texts(&validated.errors),
         unknown: new.unknown.iter().map(ToString::to_string).collect(),
-        judgement,
+        validated,
     }
 }
 
@@ -86,7 +85,7 @@ fn the_bad_object_of_the_source_document_has_the_recorded_errors() {
         for name in ["sample.yaml", "with-key.yaml"] {
             let answer = create(&data(crd), &in_namespace(&data(name)));
             assert!(answer.errors.is_empty() && answer.unknown.is_empty(), "{crd} {name}: {answer:?}");
-            assert!(answer.judgement.undecided.is_empty(), "{crd} {name}: {answer:?}");
+            assert!(answer.validated.undecided.is_empty(), "{crd} {name}: {answer:?}");
         }
     }
 }
@@ -232,7 +231,7 @@ fn finalizers_without_a_domain_are_a_warning() {
     let crd = things(ANY, "");
     let warnings = |minor| {
         let new = thing("name: a, finalizers: [x, example.org, a.b/c, orphan]", "");
-        judge(&crd, &new, Some(&thing("name: a, finalizers: [w]", "")), minor).judgement.warnings
+        judge(&crd, &new, Some(&thing("name: a, finalizers: [w]", "")), minor).validated.warnings
     };
     let warning = |name: &str, path: &str| {
         format!(
@@ -421,7 +420,7 @@ fn rules_of_unchanged_values_are_warnings() {
     let schema = "{type: object, properties: {spec: {type: object, properties: {a: {type: integer, x-kubernetes-validations: [{rule: self < 3}]}, b: {type: string}}}}}";
     let crd = things(schema, "");
     let spec = |spec: &str| thing("name: a", &format!(", spec: {{{spec}}}"));
-    let update = |new: &str, old: &str| judge(&crd, &spec(new), Some(&spec(old)), 35).judgement;
+    let update = |new: &str, old: &str| judge(&crd, &spec(new), Some(&spec(old)), 35).validated;
     let unchanged = update("a: 4, b: new", "a: 4, b: old");
     assert_eq!(unchanged.errors, []);
     assert_eq!(unchanged.unchanged[0].to_string(), "spec.a: Invalid value: 4: failed rule: self < 3");
@@ -431,9 +430,9 @@ fn rules_of_unchanged_values_are_warnings() {
 #[test]
 fn rules_that_do_not_compile_leave_the_verdict_open() {
     let schema = "{type: object, properties: {spec: {type: object, properties: {a: {type: integer, x-kubernetes-validations: [{rule: self.b}]}}}}}";
-    let judgement = create(&things(schema, ""), &thing("name: a", ", spec: {a: 1}")).judgement;
-    assert_eq!(judgement.errors, []);
-    let why = judgement.undecided[0].to_string();
+    let validated = create(&things(schema, ""), &thing("name: a", ", spec: {a: 1}")).validated;
+    assert_eq!(validated.errors, []);
+    let why = validated.undecided[0].to_string();
     assert!(
         why.contains("refuses the rules of the CRD") && why.contains("does not support field selection"),
         "{why}"
@@ -458,7 +457,7 @@ fn a_schema_that_is_not_structural_leaves_the_verdict_open() {
     let crd = naive().replacen("        type: object\n", "", 1);
     let answer = create(&crd, &in_namespace(&data("bad.yaml")));
     assert_eq!(answer.errors, [""; 0]);
-    assert_eq!(answer.judgement.undecided.len(), 1, "{answer:?}");
+    assert_eq!(answer.validated.undecided.len(), 1, "{answer:?}");
 }
 
 /// The errors of a step that are recorded for a case.
@@ -489,7 +488,7 @@ fn objects_of_gateway_api_have_the_recorded_errors() {
         errors.sort();
         recorded.sort();
         assert_eq!(errors, recorded, "{}", case["id"]);
-        assert!(answer.judgement.undecided.is_empty(), "{}", case["id"]);
+        assert!(answer.validated.undecided.is_empty(), "{}", case["id"]);
         judged += 1;
     }
     assert_eq!(judged, 142);

@@ -2,8 +2,8 @@
 
 #![allow(clippy::expect_used, reason = "a test fails by it")]
 
-use policy::Decision;
-use policy::expression::{Check, Expression, Failure, Variables};
+use policy::Authorization;
+use policy::expression::{AccessCheck, Expression, ExpressionError, Variables};
 use policy::release::Release;
 use policy::value::{Arena, Value, read_json, write_json};
 
@@ -18,13 +18,13 @@ fn answer(source: &str) -> String {
     };
     let arena = Arena::new();
     let variables = Variables { object: Value::Null, ..Variables::default() };
-    let nothing = |_: &Check| -> Option<Decision> { None };
+    let nothing = |_: &AccessCheck| -> Option<Authorization> { None };
     match expression.evaluate(&variables, &nothing, &arena).0 {
         Ok(Value::Int(value)) => value.to_string(),
         Ok(Value::Bool(value)) => value.to_string(),
         Ok(value) => value.type_name().to_owned(),
-        Err(Failure::Error(message)) => message,
-        Err(Failure::TooExpensive) => "too expensive".to_owned(),
+        Err(ExpressionError::Error(message)) => message,
+        Err(ExpressionError::TooExpensive) => "too expensive".to_owned(),
         Err(other) => format!("{other:?}"),
     }
 }

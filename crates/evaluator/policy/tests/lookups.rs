@@ -2,13 +2,12 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test fails by them")]
 
-use policy::Decision;
+use policy::Authorization;
 use policy::facts::{Facts, Limit, Lookup};
 use policy::release::Release;
-use policy::request::{GroupVersion, Request};
-use policy::set::{Builder, Evaluation, PolicySet, Recognized};
+use policy::request::{AdmissionRequest, GroupVersion};
+use policy::set::{Decisions, PolicySet, PolicySetBuilder, Recognized};
 use policy::value::{Arena, Value, read_json};
-use policy::vap::decision::Decisions;
 use serde_json::{Value as Json, json};
 
 fn policy(validations: &[&str]) -> Json {
@@ -36,14 +35,14 @@ fn binding(policy_name: &str) -> Json {
     })
 }
 
-fn add(builder: &mut Builder, document: &Json) -> Recognized {
+fn add(builder: &mut PolicySetBuilder, document: &Json) -> Recognized {
     let arena = Arena::new();
     let text = document.to_string();
     builder.add("test.yaml", read_json(arena.text(&text), &arena).expect("a document"))
 }
 
 fn load(policy: &Json) -> PolicySet {
-    let mut builder = Builder::new(Release::for_new(35));
+    let mut builder = PolicySetBuilder::new(Release::for_new(35));
     add(&mut builder, policy);
     add(&mut builder, &binding("p"));
     match builder.finish() {
@@ -52,17 +51,17 @@ fn load(policy: &Json) -> PolicySet {
     }
 }
 
-fn evaluate(set: &PolicySet, facts: &Facts, keep_going: bool) -> Evaluation {
+fn evaluate(set: &PolicySet, facts: &Facts, keep_going: bool) -> Decisions {
     let arena = Arena::new();
     let pod = GroupVersion { group: "", version: "v1", name: "Pod" };
-    let request = Request {
+    let request = AdmissionRequest {
         operation: "CREATE",
         kind: pod,
         resource: GroupVersion { name: "pods", ..pod },
         name: "web",
         namespace: "prod",
         object: Value::Object(&[]),
-        ..Request::default()
+        ..AdmissionRequest::default()
     };
     set.evaluate(&request, facts, &arena, &|| keep_going)
 }
@@ -72,8 +71,8 @@ fn needs(set: &PolicySet, facts: &Facts) -> Vec<Lookup> {
 }
 
 fn decided(set: &PolicySet, facts: &Facts) -> Decisions {
-    let Evaluation { decisions, missing } = evaluate(set, facts, true);
-    assert_eq!(missing, []);
+    let decisions = evaluate(set, facts, true);
+    assert_eq!(decisions.missing, []);
     decisions
 }
 
@@ -102,7 +101,7 @@ fn asks_for_all_checks_at_once_and_uses_the_answers() {
     assert_eq!(lookups.len(), 2);
     for (index, lookup) in lookups.into_iter().enumerate() {
         let Lookup::Check(check) = lookup else { panic!("not a check: {lookup:?}") };
-        facts.decisions.insert(check, Decision { allowed: index == 0, ..Decision::default() });
+        facts.decisions.insert(check, Authorization { allowed: index == 0, ..Authorization::default() });
     }
     let failed: Vec<_> = decided(&set, &facts).denials.iter().map(|denial| denial.validation).collect();
     assert_eq!(failed, [Some(1)]);
@@ -117,7 +116,7 @@ fn stops_when_the_caller_asks() {
 
 #[test]
 fn refuses_bindings_without_policy_and_names_that_occur_twice() {
-    let mut builder = Builder::new(Release::for_new(35));
+    let mut builder = PolicySetBuilder::new(Release::for_new(35));
     assert_eq!(add(&mut builder, &policy(&["true"])), Recognized::Policy);
     assert_eq!(add(&mut builder, &policy(&["true"])), Recognized::Policy);
     assert_eq!(add(&mut builder, &binding("q")), Recognized::Binding);
@@ -136,7 +135,7 @@ fn refuses_bindings_without_policy_and_names_that_occur_twice() {
 
 #[test]
 fn leaves_other_documents_alone() {
-    let mut builder = Builder::new(Release::for_new(35));
+    let mut builder = PolicySetBuilder::new(Release::for_new(35));
     assert_eq!(add(&mut builder, &json!({ "apiVersion": "v1", "kind": "Pod" })), Recognized::Other);
     let mutating =
         json!({ "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicy" });
@@ -146,7 +145,7 @@ fn leaves_other_documents_alone() {
 
 #[test]
 fn reports_the_place_of_an_error_within_an_expression() {
-    let mut builder = Builder::new(Release::for_new(35));
+    let mut builder = PolicySetBuilder::new(Release::for_new(35));
     add(&mut builder, &policy(&["object.metadata.name ==\n  foo"]));
     let places: Vec<_> = match builder.finish() {
         Ok(_) => Vec::new(),

@@ -4,10 +4,9 @@
 
 use policy::facts::{Facts, Limit, Lookup};
 use policy::release::Release;
-use policy::request::{GroupVersion, Request, User};
-use policy::set::{Builder, Evaluation, Missing, PolicySet};
+use policy::request::{AdmissionRequest, GroupVersion, RequestUser};
+use policy::set::{Decisions, Missing, PolicySet, PolicySetBuilder};
 use policy::value::{Arena, read_json};
-use policy::vap::decision::Decisions;
 use serde_json::{Value as Json, json};
 
 fn load(constraints: &Json, more: &Json, validations: &[&str], binding: &Json) -> PolicySet {
@@ -26,7 +25,7 @@ fn load(constraints: &Json, more: &Json, validations: &[&str], binding: &Json) -
     merge(&mut spec, more);
     let mut bound = json!({ "policyName": "p", "validationActions": ["Deny"] });
     merge(&mut bound, binding);
-    let mut builder = Builder::new(Release::for_new(35));
+    let mut builder = PolicySetBuilder::new(Release::for_new(35));
     for (kind, spec) in [("", spec), ("Binding", bound)] {
         let arena = Arena::new();
         let document = json!({
@@ -40,20 +39,20 @@ fn load(constraints: &Json, more: &Json, validations: &[&str], binding: &Json) -
     builder.finish().map_err(|errors| format!("{errors:?}")).expect("valid policies")
 }
 
-fn evaluate(set: &PolicySet, user: Option<&str>) -> Evaluation {
+fn evaluate(set: &PolicySet, user: Option<&str>) -> Decisions {
     let arena = Arena::new();
     let pod = GroupVersion { group: "", version: "v1", name: "Pod" };
-    let request = Request {
+    let request = AdmissionRequest {
         operation: "CREATE",
         kind: pod,
         resource: GroupVersion { name: "pods", ..pod },
         name: "web",
         namespace: "prod",
-        user: User { name: user.unwrap_or_default(), ..User::default() },
+        user: RequestUser { name: user.unwrap_or_default(), ..RequestUser::default() },
         user_is_unknown: user.is_none(),
         object: read_json(r#"{"metadata":{"name":"web"},"spec":{"containers":[]}}"#, &arena)
             .expect("an object"),
-        ..Request::default()
+        ..AdmissionRequest::default()
     };
     set.evaluate(&request, &Facts::default(), &arena, &|| true)
 }
@@ -61,8 +60,9 @@ fn evaluate(set: &PolicySet, user: Option<&str>) -> Evaluation {
 /// The number of denials and the missing facts.
 fn outcome(set: &PolicySet) -> (usize, Vec<Lookup>) {
     let evaluation = evaluate(set, None);
+    let denials = evaluation.denials.len();
     let missing = evaluation.missing.into_iter().map(|missing| missing.lookup).collect();
-    (evaluation.decisions.denials.len(), missing)
+    (denials, missing)
 }
 
 #[test]
@@ -101,8 +101,8 @@ fn the_user_is_a_fact() {
     let with = |expression: &str| load(&json!({}), &json!({}), &[expression], &json!({}));
     let set = with("request.userInfo.username == 'ann'");
     assert_eq!(outcome(&set), (0, vec![Lookup::User]));
-    assert_eq!(evaluate(&set, Some("ann")).decisions.denials.len(), 0);
-    assert_eq!(evaluate(&set, Some("bob")).decisions.denials.len(), 1);
+    assert_eq!(evaluate(&set, Some("ann")).denials.len(), 0);
+    assert_eq!(evaluate(&set, Some("bob")).denials.len(), 1);
     assert_eq!(outcome(&with("has(request.userInfo.username)")), (0, vec![Lookup::User]));
     assert_eq!(outcome(&with("dyn(request)['userInfo'] == {}")), (0, vec![Lookup::User]));
     assert_eq!(outcome(&with("request.name == 'web' || request.userInfo.username == 'ann'")), (0, vec![]));
@@ -123,7 +123,7 @@ fn missing_parameters_leave_the_verdict_open() {
     let missing = |expression: &str, action: &str| {
         let reference = json!({ "paramRef": { "name": "x", "parameterNotFoundAction": action } });
         let evaluation = evaluate(&load(&json!({}), &kind, &[expression], &reference), None);
-        (evaluation.decisions.denials.len(), !evaluation.missing.is_empty())
+        (evaluation.denials.len(), !evaluation.missing.is_empty())
     };
     assert_eq!(missing("params.data.x == ''", "Allow"), (0, true));
     assert_eq!(missing("params.data.x == ''", "Deny"), (0, true));
@@ -190,7 +190,7 @@ fn reads_a_doubled_list_in_bounded_time_and_memory() {
     let denials = |expression: &str| {
         let evaluation = evaluated(expression);
         assert_eq!(evaluation.missing, [], "{expression}");
-        evaluation.decisions.denials.into_iter().map(|denial| denial.message).collect::<Vec<_>>()
+        evaluation.denials.into_iter().map(|denial| denial.message).collect::<Vec<_>>()
     };
     assert_eq!(denials("size(variables.v40) == 4398046511104"), [""; 0]);
     assert_eq!(denials("variables.v40[5] == 2 && variables.v40.exists(x, x == 2)"), [""; 0]);
@@ -216,13 +216,14 @@ fn reads_a_doubled_list_in_bounded_time_and_memory() {
 }
 
 /// The limits that an evaluation reached. It must have decided nothing else.
-fn limits(evaluation: &Evaluation) -> Vec<Limit> {
-    assert_eq!(evaluation.decisions, Decisions::default());
+fn limits(decisions: &Decisions) -> Vec<Limit> {
+    let others = Decisions { missing: Vec::new(), ..decisions.clone() };
+    assert_eq!(others, Decisions::default());
     let limit = |missing: &Missing| match missing.lookup {
         Lookup::Limit(limit) => Some(limit),
         _ => None,
     };
-    evaluation.missing.iter().filter_map(limit).collect()
+    decisions.missing.iter().filter_map(limit).collect()
 }
 
 /// A limit of the evaluator never allows or denies. The failure policy, the actions, the order of expressions and the operators around
@@ -276,7 +277,7 @@ fn a_limit_decides_nothing() {
     assert_eq!(limits_of("sign(quantity('1e39').sub(1)) == 1", "Ignore"), [Limit::Digits]);
     let decided = format!("isQuantity('{digits}') && quantity('1e39').isGreaterThan(quantity('1'))");
     let decided = evaluate(&load(&json!({}), &json!({}), &[&decided], &json!({})), Some("ann"));
-    assert_eq!((decided.decisions.denials, decided.missing.len()), (Vec::new(), 0));
+    assert_eq!((decided.denials, decided.missing.len()), (Vec::new(), 0));
     let limited = hostile[0];
     for (before, after) in [("", " || true"), ("", " && false"), ("!(", ")"), ("", " ? true : true")] {
         let source = format!("{before}{limited}{after}");
@@ -305,7 +306,7 @@ fn a_limit_decides_nothing() {
         let source = format!("{skipped}{limited}{}", if skipped.contains('(') { ")" } else { "" });
         let set = load(&json!({}), &json!({ "variables": variables }), &[&source], &json!({}));
         let evaluation = evaluate(&set, Some("ann"));
-        assert!(evaluation.missing.is_empty() && evaluation.decisions.denials.is_empty(), "{source}");
+        assert!(evaluation.missing.is_empty() && evaluation.denials.is_empty(), "{source}");
     }
 }
 
@@ -314,7 +315,7 @@ fn a_loop_over_unknown_checks_does_not_exceed_the_cost_limit() {
     let expression = "[1, 2, 3].all(i, authorizer.path('/x').check('get').errored())";
     let set = load(&json!({}), &json!({}), &[expression], &json!({}));
     let evaluation = evaluate(&set, Some("ann"));
-    assert_eq!(evaluation.decisions.denials, [], "one check costs 350,000, and the answer can end the loop");
+    assert_eq!(evaluation.denials, [], "one check costs 350,000, and the answer can end the loop");
     let lookups: Vec<_> = evaluation.missing.iter().map(|missing| &missing.lookup).collect();
     assert!(matches!(lookups[..], [Lookup::Check(_)]), "{lookups:?}");
 }
@@ -327,7 +328,7 @@ fn an_audit_annotation_has_no_authorizer() {
     });
     let set = load(&json!({}), &more, &["true"], &json!({}));
     let messages: Vec<_> =
-        evaluate(&set, Some("ann")).decisions.denials.into_iter().map(|denial| denial.message).collect();
+        evaluate(&set, Some("ann")).denials.into_iter().map(|denial| denial.message).collect();
     assert_eq!(
         messages,
         [

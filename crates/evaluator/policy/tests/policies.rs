@@ -11,7 +11,7 @@ use std::path::Path;
 
 use case::{comparable_texts, evaluate, load};
 use policy::release::Release;
-use policy::set::Builder;
+use policy::set::PolicySetBuilder;
 use serde_json::{Value as Json, json};
 
 mod case;
@@ -47,7 +47,11 @@ fn compare(server: u8, file: &str) {
         }
         // The answers of 1.37 are those of its dispatcher, which checks nothing.
         let stored = case["mode"] == "skip" || server == 37;
-        let builder = if stored { Builder::stored(server) } else { Builder::new(Release::for_new(server)) };
+        let builder = if stored {
+            PolicySetBuilder::stored(server)
+        } else {
+            PolicySetBuilder::new(Release::for_new(server))
+        };
         let alone = case["mode"] == "create";
         let have = match load(case, builder) {
             Err(mut errors) => {

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use answer::answer;
-use policy::Decision;
-use policy::expression::Check;
+use policy::Authorization;
+use policy::expression::AccessCheck;
 use policy::release::Release;
 use words::comparable;
 
@@ -31,7 +31,8 @@ fn data(name: &str) -> String {
 fn check(server: u8, environment: u8, file: &str) -> (usize, usize) {
     let variables = data("vars.json");
     let release = Release { server, environment };
-    let allow = |_: &Check| Some(Decision { allowed: true, reason: "because".to_owned(), error: None });
+    let allow =
+        |_: &AccessCheck| Some(Authorization { allowed: true, reason: "because".to_owned(), error: None });
     let (mut agreed, mut total) = (0, 0);
     for line in data(file).lines() {
         let record: serde_json::Value = serde_json::from_str(line).expect("a record");

@@ -4,7 +4,7 @@ use regex::Regex;
 
 use config::Place;
 
-use crate::report::{CheckedDocument, Finding, Verdict};
+use crate::report::{CheckedDocument, DocumentFinding, Severity};
 
 /// The verdicts that a case can expect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl Expected {
 
 /// The expected message of a denial.
 #[derive(Debug, Clone)]
-pub(crate) enum Message {
+pub(crate) enum ExpectedMessage {
     /// The whole message.
     Is(String),
     /// A pattern for a part of it.
@@ -45,19 +45,19 @@ pub(crate) struct Expect {
     pub(crate) policy: Option<String>,
     /// The reason of the denial.
     pub(crate) reason: Option<String>,
-    pub(crate) message: Option<Message>,
+    pub(crate) message: Option<ExpectedMessage>,
     /// Place of the expected verdict.
     pub(crate) position: Place,
 }
 
 impl Expect {
-    /// Returns the difference between the expected and the actual verdict, if there is one.
-    pub(crate) fn difference(&self, actual: &CheckedDocument) -> Option<Difference> {
+    /// Returns the actual verdict if it is not the expected one, with the next step if a fact is missing.
+    pub(crate) fn difference(&self, actual: &CheckedDocument) -> Option<(String, String)> {
         let of_policy = |name: &str| self.policy.as_deref().is_none_or(|policy| policy == name);
-        let refusals: Vec<&Finding> = actual
+        let refusals: Vec<&DocumentFinding> = actual
             .findings
             .iter()
-            .filter(|finding| finding.policy.is_empty() && finding.verdict == Verdict::Error)
+            .filter(|finding| finding.policy.is_empty() && finding.verdict == Severity::Error)
             .collect();
         // The API server refuses the object before a policy decides.
         let is_refused = !refusals.is_empty();
@@ -72,17 +72,17 @@ impl Expect {
             return Some(self.differs(actual, &findings));
         }
         let verdict = match self.verdict {
-            Expected::Deny => Verdict::Deny,
-            Expected::Error => Verdict::Error,
+            Expected::Deny => Severity::Deny,
+            Expected::Error => Severity::Error,
             Expected::Allow | Expected::Skip => return None,
         };
-        let fits = |finding: &&&Finding| {
+        let fits = |finding: &&&DocumentFinding| {
             finding.verdict == verdict
                 && self.reason.as_deref().is_none_or(|reason| finding.reason == reason)
                 && match &self.message {
                     None => true,
-                    Some(Message::Is(message)) => finding.message == *message,
-                    Some(Message::Matches(pattern)) => pattern.is_match(&finding.message),
+                    Some(ExpectedMessage::Is(message)) => finding.message == *message,
+                    Some(ExpectedMessage::Matches(pattern)) => pattern.is_match(&finding.message),
                 }
         };
         if findings.iter().any(|finding| fits(&finding)) {
@@ -99,15 +99,15 @@ impl Expect {
         };
         let message = match &self.message {
             None => String::new(),
-            Some(Message::Is(message)) => format!(": {message}"),
-            Some(Message::Matches(pattern)) => format!(": a message that matches {pattern}"),
+            Some(ExpectedMessage::Is(message)) => format!(": {message}"),
+            Some(ExpectedMessage::Matches(pattern)) => format!(": a message that matches {pattern}"),
         };
         let (policy, reason) = (part("by policy", &self.policy), part("with reason", &self.reason));
         format!("{}{policy}{reason}{message}", self.verdict.name())
     }
 
     /// Describes an actual finding, with its reason if one is expected.
-    fn described(&self, finding: &Finding) -> String {
+    fn described(&self, finding: &DocumentFinding) -> String {
         let by =
             if finding.policy.is_empty() { String::new() } else { format!(" (policy {})", finding.policy) };
         let reason = match &self.reason {
@@ -117,12 +117,11 @@ impl Expect {
         format!("{}{by}{reason}", finding.message)
     }
 
-    fn differs(&self, actual: Option<Expected>, findings: &[&Finding]) -> Difference {
-        let expected = self.describe();
-        let wanted = |finding: &&&Finding| match actual {
-            None => finding.verdict == Verdict::Unknown,
-            Some(Expected::Deny) => finding.verdict == Verdict::Deny,
-            Some(Expected::Error) => finding.verdict == Verdict::Error,
+    fn differs(&self, actual: Option<Expected>, findings: &[&DocumentFinding]) -> (String, String) {
+        let wanted = |finding: &&&DocumentFinding| match actual {
+            None => finding.verdict == Severity::Unknown,
+            Some(Expected::Deny) => finding.verdict == Severity::Deny,
+            Some(Expected::Error) => finding.verdict == Severity::Error,
             Some(_) => false,
         };
         let mut texts: Vec<String> =
@@ -131,28 +130,19 @@ impl Expect {
         let verdict = actual.map_or("unknown", Expected::name);
         let actual =
             if texts.is_empty() { verdict.to_owned() } else { format!("{verdict}: {}", texts.join("; ")) };
-        let next = findings.iter().find(|finding| finding.verdict == Verdict::Unknown);
-        Difference { expected, actual, next: next.map(|finding| finding.next.clone()).unwrap_or_default() }
+        let next = findings.iter().find(|finding| finding.verdict == Severity::Unknown);
+        (actual, next.map(|finding| finding.next.clone()).unwrap_or_default())
     }
 }
 
-/// An expected and an actual verdict.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Difference {
-    pub(crate) expected: String,
-    pub(crate) actual: String,
-    /// The next step, if a fact is missing.
-    pub(crate) next: String,
-}
-
 /// Returns the verdict, or `None` if a fact is missing.
-fn actual_verdict(findings: &[&Finding], judged: bool) -> Option<Expected> {
-    let has = |verdict: Verdict| findings.iter().any(|finding| finding.verdict == verdict);
-    if has(Verdict::Deny) {
+fn actual_verdict(findings: &[&DocumentFinding], judged: bool) -> Option<Expected> {
+    let has = |verdict: Severity| findings.iter().any(|finding| finding.verdict == verdict);
+    if has(Severity::Deny) {
         Some(Expected::Deny)
-    } else if has(Verdict::Unknown) {
+    } else if has(Severity::Unknown) {
         None
-    } else if has(Verdict::Error) {
+    } else if has(Severity::Error) {
         Some(Expected::Error)
     } else if judged {
         Some(Expected::Allow)

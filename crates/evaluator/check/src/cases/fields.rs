@@ -4,22 +4,22 @@ use policy::field::Path;
 use policy::value::Value;
 
 use manifests::LoadProblem;
-use manifests::objects::Object;
+use manifests::objects::Manifest;
 
 /// Reads fields of an object and collects the problems.
-pub(super) struct Fields<'o> {
-    pub(super) object: &'o Object,
+pub(super) struct FieldReader<'o> {
+    pub(super) object: &'o Manifest,
     pub(super) problems: Vec<LoadProblem>,
 }
 
 /// A map and its path.
 #[derive(Clone)]
-pub(super) struct Map<'a> {
+pub(super) struct FieldMap<'a> {
     entries: &'a [(&'a str, Value<'a>)],
     pub(super) path: Path,
 }
 
-impl<'a> Map<'a> {
+impl<'a> FieldMap<'a> {
     /// Returns a value with its path. Null counts as absent.
     pub(super) fn get(&self, key: &str) -> Option<(Value<'a>, Path)> {
         let (_, value) = self.entries.iter().find(|(name, _)| *name == key)?;
@@ -32,14 +32,19 @@ impl<'a> Map<'a> {
     }
 }
 
-impl Fields<'_> {
+impl FieldReader<'_> {
     /// Adds a problem.
     pub(super) fn report(&mut self, path: &Path, message: impl Into<String>, next: impl Into<String>) {
         self.problems.push(LoadProblem { next: next.into(), ..self.object.problem(path, message) });
     }
 
     /// Reads a map with known keys. An empty list of keys allows all.
-    pub(super) fn map<'a>(&mut self, value: Value<'a>, path: Path, keys: &[&'static str]) -> Option<Map<'a>> {
+    pub(super) fn map<'a>(
+        &mut self,
+        value: Value<'a>,
+        path: Path,
+        keys: &[&'static str],
+    ) -> Option<FieldMap<'a>> {
         let Value::Object(entries) = value else {
             self.report(&path, "must be a map", "");
             return None;
@@ -51,11 +56,11 @@ impl Fields<'_> {
             };
             self.report(&path.child(key), "unknown field", next);
         }
-        Some(Map { entries, path })
+        Some(FieldMap { entries, path })
     }
 
     /// Reads a list.
-    pub(super) fn list<'a>(&mut self, map: &Map<'a>, key: &str) -> Vec<(Value<'a>, Path)> {
+    pub(super) fn list<'a>(&mut self, map: &FieldMap<'a>, key: &str) -> Vec<(Value<'a>, Path)> {
         match map.get(key) {
             None => Vec::new(),
             Some((Value::List(items), path)) => {
@@ -69,13 +74,13 @@ impl Fields<'_> {
     }
 
     /// Reads a text.
-    pub(super) fn text<'a>(&mut self, map: &Map<'a>, key: &str) -> Option<&'a str> {
+    pub(super) fn text<'a>(&mut self, map: &FieldMap<'a>, key: &str) -> Option<&'a str> {
         let (value, path) = map.get(key)?;
         self.as_text(value, &path)
     }
 
     /// Reads a list of texts.
-    pub(super) fn texts(&mut self, map: &Map<'_>, key: &str) -> Vec<String> {
+    pub(super) fn texts(&mut self, map: &FieldMap<'_>, key: &str) -> Vec<String> {
         let items = self.list(map, key);
         items.iter().filter_map(|(value, path)| self.as_text(*value, path)).map(str::to_owned).collect()
     }
@@ -91,7 +96,7 @@ impl Fields<'_> {
     /// Reads one of several words.
     pub(super) fn word<T: Copy>(
         &mut self,
-        map: &Map<'_>,
+        map: &FieldMap<'_>,
         key: &str,
         words: &[(&'static str, T)],
     ) -> Option<T> {

@@ -3,40 +3,39 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path as FilePath, PathBuf};
 
+use admission::Operation;
 use manifests::LoadProblem;
-use manifests::files::{File, Use};
-use manifests::objects::{self, Object};
+use manifests::files::{InputFile, Use};
+use manifests::objects::{self, Manifest};
 use policy::field::Path;
 use policy::value::{Arena, Value};
 use regex::Regex;
 
-use super::case::{API_VERSION, Case, User};
-use super::expect::{Expect, Expected, Message};
-use super::fields::{Fields, Map};
+use super::case::{API_VERSION, PolicyCase};
+use super::expect::{Expect, Expected, ExpectedMessage};
+use super::fields::{FieldMap, FieldReader};
 use crate::grants::{Grant, Grants};
-use crate::report::Operation;
 
-const OPERATIONS: [(&str, Operation); 3] =
-    [("CREATE", Operation::Create), ("UPDATE", Operation::Update), ("DELETE", Operation::Delete)];
+const OPERATIONS: [Operation; 3] = [Operation::Create, Operation::Update, Operation::Delete];
 
 /// Reads all cases of a document, or returns all its problems.
-pub(crate) fn read(document: &Object) -> Result<Vec<Case>, Vec<LoadProblem>> {
+pub(crate) fn read(document: &Manifest) -> Result<Vec<PolicyCase>, Vec<LoadProblem>> {
     let arena = Arena::new();
     let value = document.value(&arena);
-    let fields = Fields { object: document, problems: Vec::new() };
-    let mut reader = Reader { fields, files: HashMap::new() };
+    let fields = FieldReader { object: document, problems: Vec::new() };
+    let mut reader = CaseReader { fields, files: HashMap::new() };
     let cases = reader.document(value);
     if reader.fields.problems.is_empty() { Ok(cases) } else { Err(reader.fields.problems) }
 }
 
-struct Reader<'o> {
-    fields: Fields<'o>,
+struct CaseReader<'o> {
+    fields: FieldReader<'o>,
     /// Objects of the files that cases name.
-    files: HashMap<PathBuf, Vec<Object>>,
+    files: HashMap<PathBuf, Vec<Manifest>>,
 }
 
-impl Reader<'_> {
-    fn document(&mut self, value: Value<'_>) -> Vec<Case> {
+impl CaseReader<'_> {
+    fn document(&mut self, value: Value<'_>) -> Vec<PolicyCase> {
         let keys = ["apiVersion", "kind", "metadata", "cases"];
         let Some(map) = self.fields.map(value, Path::default(), &keys) else { return Vec::new() };
         if self.fields.text(&map, "apiVersion").is_some_and(|version| version != API_VERSION) {
@@ -61,7 +60,7 @@ impl Reader<'_> {
         cases
     }
 
-    fn case(&mut self, value: Value<'_>, path: &Path) -> Option<Case> {
+    fn case(&mut self, value: Value<'_>, path: &Path) -> Option<PolicyCase> {
         let keys = [
             "name",
             "object",
@@ -89,7 +88,7 @@ impl Reader<'_> {
         let params = self.params(&map);
         let grants = self.grants(&map);
         let expect = self.expect(&map);
-        Some(Case {
+        Some(PolicyCase {
             name,
             position: self.fields.object.place_of(path),
             new,
@@ -104,7 +103,7 @@ impl Reader<'_> {
     }
 
     /// Checks that the operation fits to the objects, which decide about it.
-    fn check_operation(&mut self, map: &Map<'_>) {
+    fn check_operation(&mut self, map: &FieldMap<'_>) {
         let has = |key: &str| map.get(key).is_some();
         let (operation, needs) = match (has("object"), has("oldObject")) {
             (true, false) => (Operation::Create, "object alone"),
@@ -114,19 +113,20 @@ impl Reader<'_> {
                 return self.fields.report(&map.path, "the case has no object", "write object or oldObject");
             }
         };
-        if let Some(named) = self.fields.word(map, "operation", &OPERATIONS)
+        if let Some(named) =
+            self.fields.word(map, "operation", &OPERATIONS.map(|operation| (operation.as_str(), operation)))
             && named != operation
         {
-            let message = format!("{needs} is the operation {}", operation.name());
+            let message = format!("{needs} is the operation {}", operation.as_str());
             let next = "CREATE needs object, DELETE needs oldObject, UPDATE needs both";
             self.fields.report(&map.path.child("operation"), message, next);
         }
     }
 
-    fn user(&mut self, map: &Map<'_>) -> Option<User> {
+    fn user(&mut self, map: &FieldMap<'_>) -> Option<(String, Vec<String>)> {
         let (value, path) = map.get("user")?;
         if let Value::String(name) = value {
-            return Some(User { name: name.to_owned(), groups: Vec::new() });
+            return Some((name.to_owned(), Vec::new()));
         }
         let map = self.fields.map(value, path.clone(), &["name", "groups"])?;
         let name = self.fields.text(&map, "name").unwrap_or_default().to_owned();
@@ -138,10 +138,10 @@ impl Reader<'_> {
                 "write user: NAME, or user: {name: …, groups: […]}",
             );
         }
-        Some(User { name, groups })
+        Some((name, groups))
     }
 
-    fn labels(&mut self, map: &Map<'_>) -> Option<BTreeMap<String, String>> {
+    fn labels(&mut self, map: &FieldMap<'_>) -> Option<BTreeMap<String, String>> {
         let (value, path) = map.get("namespaceLabels")?;
         let labels = self.fields.map(value, path, &[])?;
         let mut read = BTreeMap::new();
@@ -153,13 +153,13 @@ impl Reader<'_> {
         Some(read)
     }
 
-    fn params(&mut self, map: &Map<'_>) -> Option<Vec<Object>> {
+    fn params(&mut self, map: &FieldMap<'_>) -> Option<Vec<Manifest>> {
         map.get("params")?;
         let items = self.fields.list(map, "params");
         Some(items.iter().filter_map(|(value, path)| self.object(*value, path)).collect())
     }
 
-    fn grants(&mut self, map: &Map<'_>) -> Option<Grants> {
+    fn grants(&mut self, map: &FieldMap<'_>) -> Option<Grants> {
         map.get("grants")?;
         let items = self.fields.list(map, "grants");
         Some(Grants::new(items.into_iter().filter_map(|(value, path)| self.grant(value, path)).collect()))
@@ -200,7 +200,7 @@ impl Reader<'_> {
         })
     }
 
-    fn expect(&mut self, map: &Map<'_>) -> Option<Expect> {
+    fn expect(&mut self, map: &FieldMap<'_>) -> Option<Expect> {
         let Some((value, path)) = map.get("expect") else {
             self.fields.report(
                 &map.path,
@@ -219,7 +219,7 @@ impl Reader<'_> {
             return None;
         }
         let verdict = self.fields.word(&map, "verdict", &Expected::NAMES);
-        let text = |fields: &mut Fields<'_>, key| fields.text(&map, key).map(str::to_owned);
+        let text = |fields: &mut FieldReader<'_>, key| fields.text(&map, key).map(str::to_owned);
         let policy = text(&mut self.fields, "policy");
         let reason = text(&mut self.fields, "reason");
         let exact = text(&mut self.fields, "message");
@@ -233,8 +233,8 @@ impl Reader<'_> {
         }
         let message = match (exact, pattern) {
             (None, None) => None,
-            (Some(exact), None) => Some(Message::Is(exact)),
-            (None, Some(pattern)) => Some(Message::Matches(self.pattern(&pattern, &path)?)),
+            (Some(exact), None) => Some(ExpectedMessage::Is(exact)),
+            (None, Some(pattern)) => Some(ExpectedMessage::Matches(self.pattern(&pattern, &path)?)),
             (Some(_), Some(_)) => {
                 self.fields.report(
                     &path.child("messageMatches"),
@@ -269,7 +269,7 @@ impl Reader<'_> {
     }
 
     /// Reads an object, inline or as `FILE#N`.
-    fn object(&mut self, value: Value<'_>, path: &Path) -> Option<Object> {
+    fn object(&mut self, value: Value<'_>, path: &Path) -> Option<Manifest> {
         if let Value::String(reference) = value {
             return self.reference(reference, path);
         }
@@ -283,7 +283,7 @@ impl Reader<'_> {
     }
 
     /// Reads object number N of a file. Paths are relative to the file of the cases.
-    fn reference(&mut self, reference: &str, path: &Path) -> Option<Object> {
+    fn reference(&mut self, reference: &str, path: &Path) -> Option<Manifest> {
         let (name, number) = match reference.rsplit_once('#') {
             Some((name, number)) => (name, number.parse().ok().filter(|number: &usize| *number > 0)),
             None => (reference, Some(0)),
@@ -299,13 +299,13 @@ impl Reader<'_> {
         let directory = FilePath::new(&self.fields.object.source.name).parent().unwrap_or(FilePath::new(""));
         let file = directory.join(name);
         if !self.files.contains_key(&file) {
-            let read = objects::read(&[File { path: file.clone(), used: Use::Fact }]);
-            for problem in read.problems {
+            let (objects, problems) = objects::read(&[InputFile { path: file.clone(), used: Use::Fact }]);
+            for problem in problems {
                 let place = problem.position.as_ref().map(|place| format!("{}:{}: ", place.file, place.line));
                 let message = format!("{}{}", place.unwrap_or_default(), problem.message);
                 self.fields.report(path, message, problem.next);
             }
-            self.files.insert(file.clone(), read.all);
+            self.files.insert(file.clone(), objects);
         }
         let all = self.files.get(&file)?;
         let count = all.len();

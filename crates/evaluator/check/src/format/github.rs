@@ -8,10 +8,10 @@ use admission::text as clean;
 use config::Place;
 
 use super::parts::{case_text, push_next, with_field};
-use crate::report::{Finding, Report, Verdict};
+use crate::report::{CheckReport, DocumentFinding, Severity};
 
 /// Returns one command for each problem, finding and failed case.
-pub(super) fn write(report: &Report) -> String {
+pub(super) fn write(report: &CheckReport) -> String {
     let mut lines = String::new();
     for problem in &report.problems {
         let mut message = with_field(&problem.field, &problem.message);
@@ -23,9 +23,9 @@ pub(super) fn write(report: &Report) -> String {
     for document in &report.documents {
         for finding in &document.findings {
             let level = match finding.verdict {
-                Verdict::Deny | Verdict::Error | Verdict::Unknown => "error",
-                Verdict::Warn => "warning",
-                Verdict::Audit => "notice",
+                Severity::Deny | Severity::Error | Severity::Unknown => "error",
+                Severity::Warn => "warning",
+                Severity::Audit => "notice",
             };
             let title = title(&document.kind, &document.full_name(), finding);
             let mut message = with_field(&finding.field, &finding.message);
@@ -40,7 +40,7 @@ pub(super) fn write(report: &Report) -> String {
     lines
 }
 
-fn title(kind: &str, name: &str, finding: &Finding) -> String {
+fn title(kind: &str, name: &str, finding: &DocumentFinding) -> String {
     let mut title = format!("{} {kind} {name}", finding.verdict.name());
     if !finding.policy.is_empty() {
         let _ = write!(title, ": policy {}", finding.policy);

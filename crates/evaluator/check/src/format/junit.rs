@@ -6,17 +6,17 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use admission::text as clean;
+use admission::{Operation, text as clean};
 use manifests::LoadProblem;
 
 use super::parts::{self, Gate, case_text, finding_text, push_next, with_field};
-use crate::report::{CheckedCase, CheckedDocument, Finding, Operation, Report, Verdict};
+use crate::report::{CheckReport, CheckedCase, CheckedDocument, DocumentFinding, Severity};
 
 /// Name of the run, and of the suite of problems that are in no file.
 const NAME: &str = "durward check";
 
 /// A test.
-struct Case {
+struct TestCase {
     name: String,
     /// Jenkins groups tests by the part before the last dot.
     class: String,
@@ -38,8 +38,8 @@ enum CaseResult {
 }
 
 /// Returns the report as XML.
-pub(super) fn write(report: &Report, gate: Gate) -> String {
-    let mut suites: BTreeMap<&str, Vec<Case>> = BTreeMap::new();
+pub(super) fn write(report: &CheckReport, gate: Gate) -> String {
+    let mut suites: BTreeMap<&str, Vec<TestCase>> = BTreeMap::new();
     for problem in &report.problems {
         let file = problem.position.as_ref().map_or(NAME, |position| position.file.as_str());
         suites.entry(file).or_default().push(problem_case(problem));
@@ -71,24 +71,24 @@ pub(super) fn write(report: &Report, gate: Gate) -> String {
     xml
 }
 
-fn counts<'a>(cases: &(impl Iterator<Item = &'a Case> + Clone)) -> String {
+fn counts<'a>(cases: &(impl Iterator<Item = &'a TestCase> + Clone)) -> String {
     let failed = |wanted: &str| {
         let is_wanted =
-            |case: &&Case| matches!(case.result, CaseResult::Failed { element, .. } if element == wanted);
+            |case: &&TestCase| matches!(case.result, CaseResult::Failed { element, .. } if element == wanted);
         cases.clone().filter(is_wanted).count()
     };
     let tests = cases.clone().count();
     format!(" tests=\"{tests}\" failures=\"{}\" errors=\"{}\"", failed("failure"), failed("error"))
 }
 
-fn problem_case(problem: &LoadProblem) -> Case {
+fn problem_case(problem: &LoadProblem) -> TestCase {
     let subject = format!("{} {}", problem.kind, problem.name);
     let subject = if subject.trim().is_empty() { "document" } else { subject.trim() };
     let position =
         problem.position.as_ref().map(|position| parts::place(position) + ": ").unwrap_or_default();
     let mut text = format!("{position}{}", with_field(&problem.field, &problem.message));
     push_next(&mut text, &problem.next);
-    Case {
+    TestCase {
         name: format!("{subject} can be used"),
         class: "input".to_owned(),
         result: CaseResult::Failed {
@@ -101,7 +101,7 @@ fn problem_case(problem: &LoadProblem) -> Case {
     }
 }
 
-fn expectation(case: &CheckedCase) -> Case {
+fn expectation(case: &CheckedCase) -> TestCase {
     let result = if case.passed {
         CaseResult::Passed
     } else {
@@ -110,18 +110,18 @@ fn expectation(case: &CheckedCase) -> Case {
         let text = format!("{}: {text}", parts::place(&case.position));
         CaseResult::Failed { element: "failure", kind: "case", message, text }
     };
-    Case { name: case.name.clone(), class: "cases".to_owned(), result, output: String::new() }
+    TestCase { name: case.name.clone(), class: "cases".to_owned(), result, output: String::new() }
 }
 
 /// Returns the tests of a document: one for each policy and binding, and one for findings that are about neither.
-fn document_cases(document: &CheckedDocument, gate: Gate) -> Vec<Case> {
+fn document_cases(document: &CheckedDocument, gate: Gate) -> Vec<TestCase> {
     let class = format!("{}.{}", document.api_version.replace('/', "."), document.kind);
     let operation = match document.operation {
         Operation::Create => String::new(),
-        other => format!(" ({})", other.name()),
+        other => format!(" ({})", other.as_str()),
     };
     let subject = format!("{} {}{operation}", document.kind, document.full_name());
-    let mut findings: BTreeMap<(&str, &str), Vec<&Finding>> = document
+    let mut findings: BTreeMap<(&str, &str), Vec<&DocumentFinding>> = document
         .policies
         .iter()
         .map(|judge| ((judge.policy.as_str(), judge.binding.as_str()), Vec::new()))
@@ -135,33 +135,33 @@ fn document_cases(document: &CheckedDocument, gate: Gate) -> Vec<Case> {
             (_, true) => CaseResult::Skipped("structure only: no policy matches"),
             _ => CaseResult::Skipped("no policy matches"),
         };
-        return vec![Case { name: subject, class, result, output: String::new() }];
+        return vec![TestCase { name: subject, class, result, output: String::new() }];
     }
-    let case = |((policy, binding), findings): ((&str, &str), Vec<&Finding>)| {
+    let case = |((policy, binding), findings): ((&str, &str), Vec<&DocumentFinding>)| {
         let name = match (policy, binding) {
             ("", _) => subject.clone(),
             (policy, "") => format!("{subject}: policy {policy}"),
             (policy, binding) => format!("{subject}: policy {policy}, binding {binding}"),
         };
-        let (failing, passing): (Vec<&Finding>, Vec<&Finding>) =
+        let (failing, passing): (Vec<&DocumentFinding>, Vec<&DocumentFinding>) =
             findings.into_iter().partition(|finding| gate.fails(finding.verdict));
         let result = failing.first().map_or(CaseResult::Passed, |first| CaseResult::Failed {
-            element: if first.verdict == Verdict::Unknown { "error" } else { "failure" },
+            element: if first.verdict == Severity::Unknown { "error" } else { "failure" },
             kind: first.verdict.name(),
             message: first.message.clone(),
             text: texts(&failing),
         });
-        Case { name, class: class.clone(), result, output: texts(&passing) }
+        TestCase { name, class: class.clone(), result, output: texts(&passing) }
     };
     findings.into_iter().map(case).collect()
 }
 
-fn texts(findings: &[&Finding]) -> String {
+fn texts(findings: &[&DocumentFinding]) -> String {
     let texts: Vec<String> = findings.iter().map(|finding| finding_text(finding)).collect();
     texts.join("\n")
 }
 
-impl Case {
+impl TestCase {
     fn write(&self, xml: &mut String) {
         let _ = write!(
             xml,

@@ -1,6 +1,6 @@
 //! Output formats of a report.
 //!
-//! Each format is a function from a [`Report`] to a text. No format contains a time, so equal runs give equal texts.
+//! Each format is a function from a [`CheckReport`] to a text. No format contains a time, so equal runs give equal texts.
 
 mod github;
 mod junit;
@@ -18,7 +18,7 @@ use console::input;
 use console::output::{self, Style};
 
 use crate::args::{Args, OutputFormat, OutputTarget};
-use crate::report::Report;
+use crate::report::CheckReport;
 use parts::Gate;
 
 /// Refuses two formats for one place. Only the formats of lines can share standard output.
@@ -42,7 +42,7 @@ pub(super) fn validate(targets: &[OutputTarget]) -> Result<(), Stop> {
 }
 
 /// Writes a report to standard output or a file.
-pub(super) fn write(report: &Report, args: &Args, target: &OutputTarget) -> Result<(), Stop> {
+pub(super) fn write(report: &CheckReport, args: &Args, target: &OutputTarget) -> Result<(), Stop> {
     let gate = Gate { fail_on: args.fail_on, allow_unknown: args.allow_unknown };
     let style = if target.file.is_none() { Style::stdout() } else { Style::plain() };
     let text = match target.format {

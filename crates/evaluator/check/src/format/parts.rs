@@ -4,7 +4,7 @@ use admission::text as clean;
 use config::Place;
 
 use crate::args::FailOn;
-use crate::report::{CheckedCase, Finding, Verdict};
+use crate::report::{CheckedCase, DocumentFinding, Severity};
 
 /// Which findings fail a run.
 #[derive(Debug, Clone, Copy)]
@@ -17,12 +17,12 @@ pub(super) struct Gate {
 
 impl Gate {
     /// Returns whether a finding fails the run.
-    pub(super) fn fails(self, verdict: Verdict) -> bool {
+    pub(super) fn fails(self, verdict: Severity) -> bool {
         match verdict {
-            Verdict::Deny | Verdict::Error => true,
-            Verdict::Unknown => !self.allow_unknown,
-            Verdict::Warn => self.fail_on != FailOn::Deny,
-            Verdict::Audit => self.fail_on == FailOn::Audit,
+            Severity::Deny | Severity::Error => true,
+            Severity::Unknown => !self.allow_unknown,
+            Severity::Warn => self.fail_on != FailOn::Deny,
+            Severity::Audit => self.fail_on == FailOn::Audit,
         }
     }
 }
@@ -50,7 +50,7 @@ pub(super) fn place(position: &Place) -> String {
 }
 
 /// Returns a finding as text with its place.
-pub(super) fn finding_text(finding: &Finding) -> String {
+pub(super) fn finding_text(finding: &DocumentFinding) -> String {
     let message = with_field(&finding.field, &finding.message);
     let mut text = format!("{}: {}: {message}", place(&finding.position), finding.verdict.name());
     if let Some(rule) = &finding.rule {

@@ -8,7 +8,7 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde_json::{Value, json};
 
 use super::parts::{case_text, push_next, with_field};
-use crate::report::{CheckedDocument, Finding, Report, Verdict};
+use crate::report::{CheckReport, CheckedDocument, DocumentFinding, Severity};
 
 const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
 
@@ -47,7 +47,7 @@ struct Rules {
 }
 
 /// Returns the report as SARIF.
-pub(super) fn write(report: &Report) -> Value {
+pub(super) fn write(report: &CheckReport) -> Value {
     let mut rules = Rules::default();
     let mut results = Vec::new();
     for problem in &report.problems {
@@ -105,7 +105,7 @@ pub(super) fn write(report: &Report) -> Value {
     })
 }
 
-fn result(document: &CheckedDocument, finding: &Finding, rules: &mut Rules) -> Value {
+fn result(document: &CheckedDocument, finding: &DocumentFinding, rules: &mut Rules) -> Value {
     let (id, short, full) = match (&finding.rule, finding.policy.as_str()) {
         (Some(rule), policy) => (
             format!("{policy}/validations[{}]", rule.index),
@@ -123,9 +123,9 @@ fn result(document: &CheckedDocument, finding: &Finding, rules: &mut Rules) -> V
     };
     let index = rules.index(&id, &short, &full);
     let level = match finding.verdict {
-        Verdict::Deny | Verdict::Error | Verdict::Unknown => "error",
-        Verdict::Warn => "warning",
-        Verdict::Audit => "note",
+        Severity::Deny | Severity::Error | Severity::Unknown => "error",
+        Severity::Warn => "warning",
+        Severity::Audit => "note",
     };
     let mut message = with_field(&finding.field, &finding.message);
     push_next(&mut message, &finding.next);
@@ -138,7 +138,7 @@ fn result(document: &CheckedDocument, finding: &Finding, rules: &mut Rules) -> V
         "locations": locations(Some(&finding.position), &object),
         "properties": {
             "verdict": finding.verdict,
-            "operation": document.operation,
+            "operation": document.operation.as_str(),
             "policy": finding.policy,
             "binding": finding.binding,
             "field": finding.field,

@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use admission::Operation;
 use config::Place;
 use console::exit::Exit;
 use manifests::LoadProblem;
 
 use super::*;
 use crate::args::FailOn;
-use crate::report::{CheckedCase, CheckedDocument, Finding, Judge, Operation, Report, Rule, Totals, Verdict};
+use crate::report::{
+    CheckReport, CheckedCase, CheckedDocument, DocumentFinding, FailedRule, Judge, Severity, Totals,
+};
 
 const GATE: Gate = Gate { fail_on: FailOn::Deny, allow_unknown: false };
 
@@ -16,25 +19,27 @@ fn at(file: &str, line: usize) -> Place {
     Place { file: file.to_owned(), line, column: 3 }
 }
 
-fn finding(verdict: Verdict, policy: &str, message: &str) -> Finding {
-    let has_rule = !policy.is_empty() && verdict != Verdict::Error;
-    Finding {
+fn finding(verdict: Severity, policy: &str, message: &str) -> DocumentFinding {
+    let has_rule = !policy.is_empty() && verdict != Severity::Error;
+    DocumentFinding {
         verdict,
         policy: policy.to_owned(),
         binding: if policy.is_empty() { String::new() } else { format!("{policy}-everywhere") },
-        rule: has_rule
-            .then(|| Rule { index: 1, expression: "object.spec.replicas <= 5 && 'a' != \"b\"".to_owned() }),
+        rule: has_rule.then(|| FailedRule {
+            index: 1,
+            expression: "object.spec.replicas <= 5 && 'a' != \"b\"".to_owned(),
+        }),
         message: message.to_owned(),
-        reason: if verdict == Verdict::Deny { "Invalid".to_owned() } else { String::new() },
-        code: (verdict == Verdict::Deny).then_some(422),
+        reason: if verdict == Severity::Deny { "Invalid".to_owned() } else { String::new() },
+        code: (verdict == Severity::Deny).then_some(422),
         field: "spec.replicas".to_owned(),
         position: at("./a dir/web%, 1:2.yaml", 7),
-        server_order: (verdict == Verdict::Deny).then_some(0),
+        server_order: (verdict == Severity::Deny).then_some(0),
         next: String::new(),
     }
 }
 
-fn document(name: &str, findings: Vec<Finding>, policies: &[&str]) -> CheckedDocument {
+fn document(name: &str, findings: Vec<DocumentFinding>, policies: &[&str]) -> CheckedDocument {
     CheckedDocument {
         position: at("./a dir/web%, 1:2.yaml", 1),
         api_version: "apps/v1".to_owned(),
@@ -67,10 +72,10 @@ fn case(name: &str, passed: bool) -> CheckedCase {
 }
 
 /// A report with every kind of finding and with texts that every format must escape.
-fn report() -> Report {
-    let mut missing_fact = finding(Verdict::Unknown, "team", "needs the Namespace shop");
+fn report() -> CheckReport {
+    let mut missing_fact = finding(Severity::Unknown, "team", "needs the Namespace shop");
     missing_fact.next = "pass it with --with".to_owned();
-    Report {
+    CheckReport {
         kube_version: "1.35".to_owned(),
         namespace: "default".to_owned(),
         notes: vec!["1 webhook is not evaluated".to_owned()],
@@ -86,13 +91,13 @@ fn report() -> Report {
             document(
                 "web",
                 vec![
-                    finding(Verdict::Deny, "limit", "100% of <b>\r\n:, \u{1b}[31m ]]> & \"more\""),
-                    finding(Verdict::Deny, "limit", "a second denial"),
-                    finding(Verdict::Warn, "hint", "use fewer"),
-                    finding(Verdict::Error, "broken", "no such key: x"),
+                    finding(Severity::Deny, "limit", "100% of <b>\r\n:, \u{1b}[31m ]]> & \"more\""),
+                    finding(Severity::Deny, "limit", "a second denial"),
+                    finding(Severity::Warn, "hint", "use fewer"),
+                    finding(Severity::Error, "broken", "no such key: x"),
                     missing_fact,
-                    finding(Verdict::Audit, "log", "recorded"),
-                    finding(Verdict::Deny, "", "field is immutable"),
+                    finding(Severity::Audit, "log", "recorded"),
+                    finding(Severity::Deny, "", "field is immutable"),
                 ],
                 &["limit", "hint", "quiet"],
             ),
@@ -189,7 +194,7 @@ fn github_commands_are_parsed_back() {
 
 #[test]
 fn formats_of_an_empty_report_are_valid() {
-    let empty = Report {
+    let empty = CheckReport {
         problems: Vec::new(),
         documents: Vec::new(),
         cases: Vec::new(),

@@ -1,14 +1,14 @@
 //! The format `text`: a line for each finding, and a summary.
 
-use admission::text as clean;
+use admission::{Operation, text as clean};
 use console::output::{self, Style, foreign};
 
 use super::parts;
-use crate::report::{CheckedCase, CheckedDocument, Finding, Operation, Report, Verdict};
+use crate::report::{CheckReport, CheckedCase, CheckedDocument, DocumentFinding, Severity};
 use manifests::words;
 
 /// Formats a report.
-pub(super) fn text(report: &Report, style: Style) -> String {
+pub(super) fn text(report: &CheckReport, style: Style) -> String {
     let mut lines = Vec::new();
     for document in &report.documents {
         for finding in &document.findings {
@@ -26,20 +26,20 @@ pub(super) fn text(report: &Report, style: Style) -> String {
 }
 
 /// Formats a finding.
-fn line(document: &CheckedDocument, finding: &Finding, style: Style) -> String {
+fn line(document: &CheckedDocument, finding: &DocumentFinding, style: Style) -> String {
     let place = style.bold(&parts::place(&finding.position));
     let operation = match document.operation {
-        Operation::Create => "",
+        Operation::Create | Operation::Connect => "",
         Operation::Update => " (update)",
         Operation::Delete => " (delete)",
     };
     let verdict = match finding.verdict {
-        Verdict::Deny | Verdict::Error if document.is_later(finding) => style.red("then denied"),
-        Verdict::Deny => style.red(words::denied(false)),
-        Verdict::Error => style.red(words::denied(!finding.policy.is_empty())),
-        Verdict::Unknown => style.yellow("could not decide"),
-        Verdict::Warn => style.yellow("warning"),
-        Verdict::Audit => style.cyan("audit"),
+        Severity::Deny | Severity::Error if document.is_later(finding) => style.red("then denied"),
+        Severity::Deny => style.red(words::denied(false)),
+        Severity::Error => style.red(words::denied(!finding.policy.is_empty())),
+        Severity::Unknown => style.yellow("could not decide"),
+        Severity::Warn => style.yellow("warning"),
+        Severity::Audit => style.cyan("audit"),
     };
     let object = clean::one_line(&format!("{} {}", document.kind, document.full_name()));
     let source = match source(finding) {
@@ -50,15 +50,15 @@ fn line(document: &CheckedDocument, finding: &Finding, style: Style) -> String {
 }
 
 /// Formats the source of a finding: a policy, or the API server itself. A schema that is not evaluated has no source.
-fn source(finding: &Finding) -> Option<String> {
+fn source(finding: &DocumentFinding) -> Option<String> {
     if finding.policy.is_empty() {
         return match finding.verdict {
-            Verdict::Unknown => None,
-            Verdict::Warn | Verdict::Deny => Some("by the API server".to_owned()),
+            Severity::Unknown => None,
+            Severity::Warn | Severity::Deny => Some("by the API server".to_owned()),
             _ => Some("by the API server, which can't decode it".to_owned()),
         };
     }
-    let by = if matches!(finding.verdict, Verdict::Unknown) { "" } else { "by " };
+    let by = if matches!(finding.verdict, Severity::Unknown) { "" } else { "by " };
     Some(format!("{by}{}", words::source(&finding.policy, &finding.binding)))
 }
 
@@ -74,7 +74,7 @@ fn failed(case: &CheckedCase, style: Style) -> String {
     )
 }
 
-fn summary(report: &Report, style: Style) -> String {
+fn summary(report: &CheckReport, style: Style) -> String {
     let totals = &report.totals;
     let count =
         |number: usize, one: &str, many: &str| format!("{number} {}", if number == 1 { one } else { many });

@@ -8,12 +8,12 @@
 pub(crate) struct Expr {
     pub(crate) id: usize,
     pub(crate) offset: usize,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ExprKind,
 }
 
 /// The forms of a node.
 #[derive(Clone, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum ExprKind {
     /// The place of a syntax error.
     Unspecified,
     Literal(Literal),
@@ -32,10 +32,11 @@ pub(crate) enum Kind {
         elements: Vec<Expr>,
         optional: Vec<bool>,
     },
-    Map(Vec<Entry>),
+    Map(Vec<MapEntry>),
     Struct {
         name: String,
-        fields: Vec<Field>,
+        /// The values of the fields.
+        fields: Vec<Expr>,
     },
     Comprehension(Box<Comprehension>),
 }
@@ -54,16 +55,10 @@ pub(crate) enum Literal {
 
 /// An entry of a map.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct MapEntry {
     pub(crate) key: Expr,
     pub(crate) value: Expr,
     pub(crate) optional: bool,
-}
-
-/// A field of a struct.
-#[derive(Clone, Debug)]
-pub(crate) struct Field {
-    pub(crate) value: Expr,
 }
 
 /// A loop: the form of `all`, `exists`, `map` and the other macros.
@@ -83,8 +78,8 @@ impl Expr {
     /// The dotted name that an expression of identifiers and selections spells.
     pub(crate) fn qualified_name(&self) -> Option<String> {
         match &self.kind {
-            Kind::Ident(name) => Some(name.clone()),
-            Kind::Select { operand, field, test_only: false } => {
+            ExprKind::Ident(name) => Some(name.clone()),
+            ExprKind::Select { operand, field, test_only: false } => {
                 Some(format!("{}.{field}", operand.qualified_name()?))
             }
             _ => None,
@@ -105,9 +100,9 @@ impl Expr {
             return;
         }
         match &self.kind {
-            Kind::Unspecified | Kind::Literal(_) | Kind::Ident(_) => {}
-            Kind::Select { operand, .. } => operand.walk_while(visit),
-            Kind::Call { target, args, .. } => {
+            ExprKind::Unspecified | ExprKind::Literal(_) | ExprKind::Ident(_) => {}
+            ExprKind::Select { operand, .. } => operand.walk_while(visit),
+            ExprKind::Call { target, args, .. } => {
                 if let Some(target) = target {
                     target.walk_while(visit);
                 }
@@ -115,15 +110,15 @@ impl Expr {
                     arg.walk_while(visit);
                 }
             }
-            Kind::List { elements, .. } => elements.iter().for_each(|element| element.walk_while(visit)),
-            Kind::Map(entries) => {
+            ExprKind::List { elements, .. } => elements.iter().for_each(|element| element.walk_while(visit)),
+            ExprKind::Map(entries) => {
                 for entry in entries {
                     entry.key.walk_while(visit);
                     entry.value.walk_while(visit);
                 }
             }
-            Kind::Struct { fields, .. } => fields.iter().for_each(|field| field.value.walk_while(visit)),
-            Kind::Comprehension(comprehension) => {
+            ExprKind::Struct { fields, .. } => fields.iter().for_each(|value| value.walk_while(visit)),
+            ExprKind::Comprehension(comprehension) => {
                 for child in [
                     &comprehension.range,
                     &comprehension.init,

@@ -3,9 +3,9 @@
 use super::ast::Literal;
 use super::constant::Constant;
 use super::environment::USER;
-use super::eval::{Evaluator, Slot, cancelled};
-use super::node::{Attribute, Base, Key, Node, Qualifier};
-use super::outcome::{Fault, Outcome, Query, Unknown, no_such_overload};
+use super::eval::{Evaluator, LoopVariable, cancelled};
+use super::node::{Attribute, Base, PlanNode, Qualifier, QualifierKey};
+use super::outcome::{EvalResult, NoValue, Query, Unknown, no_such_overload};
 use super::select;
 use crate::value::{Value, native};
 
@@ -13,16 +13,16 @@ use crate::value::{Value, native};
 fn reads_user(root: &str, attribute: &Attribute) -> bool {
     root == "request"
         && match attribute.qualifiers.first().map(|qualifier| &qualifier.key) {
-            Some(Key::Constant(Constant::Literal(Literal::String(field)))) => field == "userInfo",
+            Some(QualifierKey::Constant(Constant::Literal(Literal::String(field)))) => field == "userInfo",
             _ => true,
         }
 }
 
 impl<'a> Evaluator<'a, '_> {
     /// An attribute as a step: the variable costs 1, unless only presence is asked or a condition chooses it.
-    pub(super) fn attribute(&mut self, attribute: &'a Attribute) -> Outcome<'a> {
+    pub(super) fn attribute(&mut self, attribute: &'a Attribute) -> EvalResult<'a> {
         let result = self.resolve(attribute);
-        if matches!(result, Err(Fault::Cancelled(_))) {
+        if matches!(result, Err(NoValue::Cancelled(_))) {
             return result;
         }
         let conditional = matches!(attribute.base, Base::Conditional(_));
@@ -38,7 +38,7 @@ impl<'a> Evaluator<'a, '_> {
     }
 
     /// The value of an attribute without the cost of its variable.
-    fn resolve(&mut self, attribute: &'a Attribute) -> Outcome<'a> {
+    fn resolve(&mut self, attribute: &'a Attribute) -> EvalResult<'a> {
         self.resolve_with(attribute, &[], attribute.test_only)
     }
 
@@ -48,11 +48,11 @@ impl<'a> Evaluator<'a, '_> {
         attribute: &'a Attribute,
         more: &[&'a Qualifier],
         test_only: bool,
-    ) -> Outcome<'a> {
+    ) -> EvalResult<'a> {
         let base = match &attribute.base {
             Base::Local(slot) => self.local(*slot)?,
             Base::Root(name) if reads_user(name, attribute) && self.shared.activation.user_is_unknown() => {
-                return Err(Fault::Unknown(self.unknown_user()));
+                return Err(NoValue::Unknown(self.unknown_user()));
             }
             Base::Root(name) => match self.shared.activation.root(name) {
                 Some(outcome) => outcome?,
@@ -67,7 +67,7 @@ impl<'a> Evaluator<'a, '_> {
                     _ => return Err(no_such_overload()),
                 };
                 match branch {
-                    Node::Attribute(inner) if !inner.test_only => {
+                    PlanNode::Attribute(inner) if !inner.test_only => {
                         let all: Vec<_> = attribute.qualifiers.iter().chain(more.iter().copied()).collect();
                         return self.resolve_with(inner, &all, test_only);
                     }
@@ -82,9 +82,9 @@ impl<'a> Evaluator<'a, '_> {
         self.shared.context.arena.store(Unknown { query: Query::Variable(USER), next: None })
     }
 
-    fn branch(&mut self, node: &'a Node) -> Outcome<'a> {
+    fn branch(&mut self, node: &'a PlanNode) -> EvalResult<'a> {
         match node {
-            Node::Attribute(attribute) => {
+            PlanNode::Attribute(attribute) => {
                 let result = self.resolve(attribute)?;
                 Ok(match result {
                     Value::Optional(value) => Value::Bool(value.is_some()),
@@ -95,10 +95,10 @@ impl<'a> Evaluator<'a, '_> {
         }
     }
 
-    fn local(&mut self, slot: usize) -> Outcome<'a> {
+    fn local(&mut self, slot: usize) -> EvalResult<'a> {
         match self.slots.get(slot).copied() {
-            Some(Slot::Ready(outcome)) => outcome,
-            Some(Slot::Init(node)) => {
+            Some(LoopVariable::Ready(outcome)) => outcome,
+            Some(LoopVariable::Init(node)) => {
                 let outcome = cancelled(self.eval(node))?;
                 self.set(slot, outcome);
                 outcome
@@ -107,9 +107,9 @@ impl<'a> Evaluator<'a, '_> {
         }
     }
 
-    pub(super) fn set(&mut self, slot: usize, outcome: Outcome<'a>) {
+    pub(super) fn set(&mut self, slot: usize, outcome: EvalResult<'a>) {
         if let Some(place) = self.slots.get_mut(slot) {
-            *place = Slot::Ready(outcome);
+            *place = LoopVariable::Ready(outcome);
         }
     }
 
@@ -119,7 +119,7 @@ impl<'a> Evaluator<'a, '_> {
         attribute: &'a Attribute,
         more: &[&'a Qualifier],
         test_only: bool,
-    ) -> Outcome<'a> {
+    ) -> EvalResult<'a> {
         let mut object = base;
         let mut optional = false;
         if let Value::Optional(inner) = base {
@@ -132,16 +132,16 @@ impl<'a> Evaluator<'a, '_> {
             optional |= qualifier.optional;
             let test = test_only && index == last;
             let key = match &qualifier.key {
-                Key::Constant(constant) => Ok(constant.value(self.shared.context.arena)),
-                Key::Node(Node::Attribute(attribute)) => cancelled(self.resolve(attribute))?,
-                Key::Node(node) => cancelled(self.eval(node))?,
+                QualifierKey::Constant(constant) => Ok(constant.value(self.shared.context.arena)),
+                QualifierKey::Node(PlanNode::Attribute(attribute)) => cancelled(self.resolve(attribute))?,
+                QualifierKey::Node(node) => cancelled(self.eval(node))?,
             };
             let found = match key {
                 Ok(key) => self.select(object, key, optional || test),
                 Err(fault) => Err(fault),
             };
             let present = matches!(found, Ok(Some(_)));
-            if let Err(cancelled @ Fault::Cancelled(_)) = found {
+            if let Err(cancelled @ NoValue::Cancelled(_)) = found {
                 return Err(cancelled);
             }
             if !optional || present {
@@ -164,7 +164,7 @@ impl<'a> Evaluator<'a, '_> {
         object: Value<'a>,
         key: Value<'a>,
         presence: bool,
-    ) -> Result<Option<Value<'a>>, Fault<'a>> {
+    ) -> Result<Option<Value<'a>>, NoValue<'a>> {
         let object = self.shared.context.unwrapped(object)?;
         if let (Value::Variables, Value::String(name)) = (object, key) {
             return match self.shared.activation.variable(name) {

@@ -1,15 +1,15 @@
 //! The type checker: gives each node a type and each call its overloads.
 
-use super::ast::{Comprehension, Expr, Kind, Literal};
+use super::ast::{Comprehension, Expr, ExprKind, Literal};
 use super::environment::{Environment, Identifier};
 use super::error::Problems;
 use super::library::Function;
 use super::operators;
-use super::types::{Mapping, Type, most_general};
+use super::types::{CelType, Mapping, most_general};
 
 /// The declaration that a node refers to.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Reference {
+pub(crate) enum Declared {
     /// A variable of the environment or of a loop; with a leading dot only of the environment.
     Variable(String),
     /// A type as a value.
@@ -21,89 +21,89 @@ pub(crate) enum Reference {
 
 /// Types and references by the ids of nodes.
 #[derive(Debug, Default)]
-pub(crate) struct Checked {
-    types: Vec<Option<Type>>,
-    references: Vec<Option<Reference>>,
+pub(crate) struct CheckedExpression {
+    types: Vec<Option<CelType>>,
+    references: Vec<Option<Declared>>,
 }
 
-impl Checked {
-    pub(crate) fn type_of(&self, expr: &Expr) -> &Type {
-        self.types.get(expr.id).and_then(Option::as_ref).unwrap_or(&Type::Dyn)
+impl CheckedExpression {
+    pub(crate) fn type_of(&self, expr: &Expr) -> &CelType {
+        self.types.get(expr.id).and_then(Option::as_ref).unwrap_or(&CelType::Dyn)
     }
 
-    pub(crate) fn reference(&self, expr: &Expr) -> Option<&Reference> {
+    pub(crate) fn reference(&self, expr: &Expr) -> Option<&Declared> {
         self.references.get(expr.id)?.as_ref()
     }
 }
 
 /// Checks an expression with `ids` node ids.
-pub(crate) fn check(expr: &Expr, ids: usize, environment: &Environment) -> (Checked, Problems) {
-    let mut checker = Checker {
+pub(crate) fn check(expr: &Expr, ids: usize, environment: &Environment) -> (CheckedExpression, Problems) {
+    let mut checker = TypeChecker {
         environment,
-        checked: Checked { types: vec![None; ids], references: vec![None; ids] },
+        checked: CheckedExpression { types: vec![None; ids], references: vec![None; ids] },
         problems: Problems::default(),
         mapping: Mapping::default(),
         scopes: Vec::new(),
     };
     checker.check(expr);
-    let Checker { mut checked, problems, mapping, .. } = checker;
+    let TypeChecker { mut checked, problems, mapping, .. } = checker;
     for of in checked.types.iter_mut().flatten() {
         *of = mapping.substitute(of, true);
     }
     (checked, problems)
 }
 
-struct Checker<'e> {
+struct TypeChecker<'e> {
     environment: &'e Environment,
-    checked: Checked,
+    checked: CheckedExpression,
     problems: Problems,
     mapping: Mapping,
-    scopes: Vec<(String, Type)>,
+    scopes: Vec<(String, CelType)>,
 }
 
-impl Checker<'_> {
-    fn set_type(&mut self, expr: &Expr, of: Type) {
+impl TypeChecker<'_> {
+    fn set_type(&mut self, expr: &Expr, of: CelType) {
         if let Some(slot) = self.checked.types.get_mut(expr.id) {
             *slot = Some(of);
         }
     }
 
-    fn type_of(&self, expr: &Expr) -> Type {
+    fn type_of(&self, expr: &Expr) -> CelType {
         self.checked.type_of(expr).clone()
     }
 
-    fn set_reference(&mut self, expr: &Expr, reference: Reference) {
+    fn set_reference(&mut self, expr: &Expr, reference: Declared) {
         if let Some(slot) = self.checked.references.get_mut(expr.id) {
             *slot = Some(reference);
         }
     }
 
-    fn mismatch(&mut self, expr: &Expr, expected: &Type, found: &Type) {
+    fn mismatch(&mut self, expr: &Expr, expected: &CelType, found: &CelType) {
         self.problems.report(expr.offset, format!("expected type '{expected}' but found '{found}'"));
     }
 
     fn undeclared(&mut self, expr: &Expr, name: &str) {
         self.problems.report(expr.offset, format!("undeclared reference to '{name}' (in container '')"));
-        self.set_type(expr, Type::Error);
+        self.set_type(expr, CelType::Error);
     }
 
     fn check(&mut self, expr: &Expr) {
         match &expr.kind {
-            Kind::Unspecified => self.set_type(expr, Type::Error),
-            Kind::Literal(literal) => self.set_type(expr, literal_type(literal)),
-            Kind::Ident(name) => {
+            ExprKind::Unspecified => self.set_type(expr, CelType::Error),
+            ExprKind::Literal(literal) => self.set_type(expr, literal_type(literal)),
+            ExprKind::Ident(name) => {
                 if !self.resolve(expr, name) {
                     self.undeclared(expr, name);
                 }
             }
-            Kind::Select { operand, field, test_only } => self.select(expr, operand, field, *test_only),
-            Kind::Call { function, target, args } => self.call(expr, function, target.as_deref(), args),
-            Kind::List { elements, optional } => self.list(expr, elements, optional),
-            Kind::Map(_) => self.map(expr),
-            Kind::Struct { name, fields } => {
-                self.structure(expr, name, fields.iter().map(|field| &field.value).collect());
+            ExprKind::Select { operand, field, test_only } => self.select(expr, operand, field, *test_only),
+            ExprKind::Call { function, target, args } => self.call(expr, function, target.as_deref(), args),
+            ExprKind::List { elements, optional } => self.list(expr, elements, optional),
+            ExprKind::Map(_) => self.map(expr),
+            ExprKind::Struct { name, fields } => {
+                self.structure(expr, name, fields.iter().collect());
             }
-            Kind::Comprehension(comprehension) => self.comprehension(expr, comprehension),
+            ExprKind::Comprehension(comprehension) => self.comprehension(expr, comprehension),
         }
     }
 
@@ -115,18 +115,18 @@ impl Checker<'_> {
         if let Some((_, of)) = local {
             let of = of.clone();
             self.set_type(expr, of);
-            self.set_reference(expr, Reference::Variable(plain.to_owned()));
+            self.set_reference(expr, Declared::Variable(plain.to_owned()));
             return true;
         }
         match self.environment.identifier(name) {
             Some(Identifier::Variable(of)) => {
                 self.set_type(expr, of);
                 let name = if global { format!(".{plain}") } else { plain.to_owned() };
-                self.set_reference(expr, Reference::Variable(name));
+                self.set_reference(expr, Declared::Variable(name));
             }
             Some(Identifier::Type(of)) => {
-                self.set_reference(expr, Reference::Type(of.runtime_name().to_owned()));
-                self.set_type(expr, Type::Type(Some(std::sync::Arc::new(of))));
+                self.set_reference(expr, Declared::Type(of.runtime_name().to_owned()));
+                self.set_type(expr, CelType::Type(Some(std::sync::Arc::new(of))));
             }
             None => return false,
         }
@@ -148,54 +148,54 @@ impl Checker<'_> {
             return;
         }
         let selected = self.field(expr, operand, field, false);
-        let result = if test_only { Type::Bool } else { self.mapping.substitute(&selected, false) };
+        let result = if test_only { CelType::Bool } else { self.mapping.substitute(&selected, false) };
         self.set_type(expr, result);
     }
 
-    fn field(&mut self, expr: &Expr, operand: &Expr, field: &str, optional: bool) -> Type {
+    fn field(&mut self, expr: &Expr, operand: &Expr, field: &str, optional: bool) -> CelType {
         self.check(operand);
         let operand_type = self.mapping.substitute(&self.type_of(operand), false);
         let inner = operand_type.unwrap_optional();
         let is_optional = optional || inner.is_some();
         let target = inner.unwrap_or(&operand_type);
         let result = match target {
-            Type::Map(entry) => entry.1.clone(),
-            Type::Struct(name) => match self.environment.field(name, field) {
+            CelType::Map(entry) => entry.1.clone(),
+            CelType::Struct(name) => match self.environment.field(name, field) {
                 Some(Some(found)) => found.clone(),
                 Some(None) => {
                     self.problems.report(expr.offset, format!("undefined field '{field}'"));
-                    Type::Error
+                    CelType::Error
                 }
                 None => {
                     self.problems.report(expr.offset, format!("unexpected failed resolution of '{name}'"));
-                    Type::Error
+                    CelType::Error
                 }
             },
-            Type::Parameter(_) => {
-                self.mapping.assignable(&Type::Dyn, target);
-                Type::Dyn
+            CelType::Parameter(_) => {
+                self.mapping.assignable(&CelType::Dyn, target);
+                CelType::Dyn
             }
             other => {
                 if !other.is_dyn_or_error() {
                     self.problems
                         .report(expr.offset, format!("type '{other}' does not support field selection"));
                 }
-                Type::Dyn
+                CelType::Dyn
             }
         };
-        if is_optional { Type::optional(result) } else { result }
+        if is_optional { CelType::optional(result) } else { result }
     }
 
     fn call(&mut self, expr: &Expr, name: &str, target: Option<&Expr>, args: &[Expr]) {
         if name == operators::OPT_SELECT {
-            if let [operand, Expr { kind: Kind::Literal(Literal::String(field)), .. }] = args {
+            if let [operand, Expr { kind: ExprKind::Literal(Literal::String(field)), .. }] = args {
                 let selected = self.field(expr, operand, field, true);
                 let result = self.mapping.substitute(&selected, false);
                 self.set_type(expr, result);
                 let overloads = vec!["select_optional_field"];
                 self.set_reference(
                     expr,
-                    Reference::Function { name: operators::OPT_SELECT, overloads, namespaced: false },
+                    Declared::Function { name: operators::OPT_SELECT, overloads, namespaced: false },
                 );
             }
             return;
@@ -232,16 +232,17 @@ impl Checker<'_> {
         args: &[Expr],
         namespaced: bool,
     ) {
-        let arg_types: Vec<Type> = target.into_iter().chain(args).map(|arg| self.type_of(arg)).collect();
+        let arg_types: Vec<CelType> = target.into_iter().chain(args).map(|arg| self.type_of(arg)).collect();
         if matches!(function.name, operators::LOGICAL_AND | operators::LOGICAL_OR) {
             self.logic(expr, function, args, &arg_types);
             return;
         }
-        let mut result: Option<Type> = None;
+        let mut result: Option<CelType> = None;
         let mut found = Vec::new();
         for overload in function.overloads.iter().filter(|overload| overload.member == target.is_some()) {
-            let variables: Vec<Type> = (0..overload.parameters).map(|_| self.mapping.fresh()).collect();
-            let candidate: Vec<Type> = overload.args.iter().map(|arg| instantiate(arg, &variables)).collect();
+            let variables: Vec<CelType> = (0..overload.parameters).map(|_| self.mapping.fresh()).collect();
+            let candidate: Vec<CelType> =
+                overload.args.iter().map(|arg| instantiate(arg, &variables)).collect();
             if !self.mapping.assignable_list(&arg_types, &candidate) {
                 continue;
             }
@@ -249,7 +250,7 @@ impl Checker<'_> {
             let overload_result = self.mapping.substitute(&instantiate(&overload.result, &variables), false);
             result = Some(match result {
                 None => overload_result,
-                Some(result) if !result.is_dyn() && overload_result != result => Type::Dyn,
+                Some(result) if !result.is_dyn() && overload_result != result => CelType::Dyn,
                 Some(result) => result,
             });
         }
@@ -263,46 +264,46 @@ impl Checker<'_> {
             let message =
                 format!("found no matching overload for '{}' applied to '{signature}'", function.name);
             self.problems.report(expr.offset, message);
-            self.set_type(expr, Type::Error);
+            self.set_type(expr, CelType::Error);
             return;
         };
         self.set_type(expr, result);
-        self.set_reference(expr, Reference::Function { name: function.name, overloads: found, namespaced });
+        self.set_reference(expr, Declared::Function { name: function.name, overloads: found, namespaced });
     }
 
     /// `&&` and `||` with all their terms.
-    fn logic(&mut self, expr: &Expr, function: &Function, args: &[Expr], types: &[Type]) {
+    fn logic(&mut self, expr: &Expr, function: &Function, args: &[Expr], types: &[CelType]) {
         let mut valid = true;
         for (arg, of) in args.iter().zip(types) {
-            if !self.mapping.assignable(of, &Type::Bool) {
-                self.mismatch(arg, &Type::Bool, of);
+            if !self.mapping.assignable(of, &CelType::Bool) {
+                self.mismatch(arg, &CelType::Bool, of);
                 valid = false;
             }
         }
-        self.set_type(expr, if valid { Type::Bool } else { Type::Error });
+        self.set_type(expr, if valid { CelType::Bool } else { CelType::Error });
         if valid {
             let overloads = function.overloads.iter().map(|overload| overload.id).collect();
             self.set_reference(
                 expr,
-                Reference::Function { name: function.name, overloads, namespaced: false },
+                Declared::Function { name: function.name, overloads, namespaced: false },
             );
         }
     }
 
     /// The type of an optional element or entry without its optional.
-    fn unwrapped(&mut self, expr: &Expr) -> Type {
+    fn unwrapped(&mut self, expr: &Expr) -> CelType {
         let of = self.type_of(expr);
         if let Some(inner) = of.unwrap_optional() {
             return inner.clone();
         }
         if !of.is_dyn() {
-            self.mismatch(expr, &Type::optional(of.clone()), &of);
+            self.mismatch(expr, &CelType::optional(of.clone()), &of);
         }
         of
     }
 
     fn list(&mut self, expr: &Expr, elements: &[Expr], optional: &[bool]) {
-        let mut joined: Option<Type> = None;
+        let mut joined: Option<CelType> = None;
         for (index, element) in elements.iter().enumerate() {
             self.check(element);
             let is_optional = optional.get(index).copied().unwrap_or(false);
@@ -310,22 +311,22 @@ impl Checker<'_> {
             joined = Some(self.join(joined, of));
         }
         let element = joined.unwrap_or_else(|| self.mapping.fresh());
-        self.set_type(expr, Type::list(element));
+        self.set_type(expr, CelType::list(element));
     }
 
     /// The common type of elements. Elements of different types make it dyn; a later check refuses most of them.
-    fn join(&mut self, previous: Option<Type>, current: Type) -> Type {
+    fn join(&mut self, previous: Option<CelType>, current: CelType) -> CelType {
         match previous {
             None => current,
             Some(previous) if self.mapping.assignable(&previous, &current) => {
                 most_general(&previous, &current).clone()
             }
-            Some(_) => Type::Dyn,
+            Some(_) => CelType::Dyn,
         }
     }
 
     fn map(&mut self, expr: &Expr) {
-        let Kind::Map(entries) = &expr.kind else { return };
+        let ExprKind::Map(entries) = &expr.kind else { return };
         let (mut key, mut value) = (None, None);
         for entry in entries {
             self.check(&entry.key);
@@ -337,7 +338,7 @@ impl Checker<'_> {
         }
         let key = key.unwrap_or_else(|| self.mapping.fresh());
         let value = value.unwrap_or_else(|| self.mapping.fresh());
-        self.set_type(expr, Type::map(key, value));
+        self.set_type(expr, CelType::map(key, value));
     }
 
     /// No type of these environments can be built, so this always ends with an error.
@@ -358,7 +359,7 @@ impl Checker<'_> {
                 self.problems.report(expr.offset, format!("'{}' is not a message type", of.runtime_name()));
             }
         }
-        self.set_type(expr, Type::Error);
+        self.set_type(expr, CelType::Error);
         for value in values {
             self.check(value);
         }
@@ -373,19 +374,19 @@ impl Checker<'_> {
         self.scopes.push((comprehension.accumulator.clone(), accumulator.clone()));
         let two = comprehension.second_variable.is_some();
         let (first, second) = match &range {
-            Type::List(element) if two => (Type::Int, (**element).clone()),
-            Type::List(element) => ((**element).clone(), Type::Dyn),
-            Type::Map(entry) => (entry.0.clone(), entry.1.clone()),
-            Type::Dyn | Type::Error | Type::Parameter(_) => {
-                self.mapping.assignable(&Type::Dyn, &range);
-                (Type::Dyn, Type::Dyn)
+            CelType::List(element) if two => (CelType::Int, (**element).clone()),
+            CelType::List(element) => ((**element).clone(), CelType::Dyn),
+            CelType::Map(entry) => (entry.0.clone(), entry.1.clone()),
+            CelType::Dyn | CelType::Error | CelType::Parameter(_) => {
+                self.mapping.assignable(&CelType::Dyn, &range);
+                (CelType::Dyn, CelType::Dyn)
             }
             other => {
                 let message = format!(
                     "expression of type '{other}' cannot be range of a comprehension (must be list, map, or dynamic)"
                 );
                 self.problems.report(comprehension.range.offset, message);
-                (Type::Error, Type::Error)
+                (CelType::Error, CelType::Error)
             }
         };
         let inner = self.scopes.len();
@@ -394,7 +395,7 @@ impl Checker<'_> {
             self.scopes.push((name.clone(), second));
         }
         self.check(&comprehension.condition);
-        self.assert(&comprehension.condition, &Type::Bool);
+        self.assert(&comprehension.condition, &CelType::Bool);
         self.check(&comprehension.step);
         self.assert(&comprehension.step, &accumulator);
         self.scopes.truncate(inner);
@@ -404,7 +405,7 @@ impl Checker<'_> {
         self.set_type(expr, result);
     }
 
-    fn assert(&mut self, expr: &Expr, expected: &Type) {
+    fn assert(&mut self, expr: &Expr, expected: &CelType) {
         let found = self.type_of(expr);
         if !self.mapping.assignable(expected, &found) {
             self.mismatch(expr, expected, &found);
@@ -412,21 +413,21 @@ impl Checker<'_> {
     }
 }
 
-fn instantiate(of: &Type, variables: &[Type]) -> Type {
+fn instantiate(of: &CelType, variables: &[CelType]) -> CelType {
     match of {
-        Type::Parameter(index) => variables.get(*index).cloned().unwrap_or(Type::Dyn),
+        CelType::Parameter(index) => variables.get(*index).cloned().unwrap_or(CelType::Dyn),
         other => other.map_parameters(&mut |inner| instantiate(inner, variables)),
     }
 }
 
-fn literal_type(literal: &Literal) -> Type {
+fn literal_type(literal: &Literal) -> CelType {
     match literal {
-        Literal::Null => Type::Null,
-        Literal::Bool(_) => Type::Bool,
-        Literal::Int(_) => Type::Int,
-        Literal::Uint(_) => Type::Uint,
-        Literal::Double(_) => Type::Double,
-        Literal::String(_) => Type::String,
-        Literal::Bytes(_) => Type::Bytes,
+        Literal::Null => CelType::Null,
+        Literal::Bool(_) => CelType::Bool,
+        Literal::Int(_) => CelType::Int,
+        Literal::Uint(_) => CelType::Uint,
+        Literal::Double(_) => CelType::Double,
+        Literal::String(_) => CelType::String,
+        Literal::Bytes(_) => CelType::Bytes,
     }
 }

@@ -1,61 +1,61 @@
 //! The parser's rules of lists, maps and messages.
 
-use super::ast::{Entry, Expr, Field, Kind};
+use super::ast::{Expr, ExprKind, MapEntry};
 use super::parse::{Parse, Parser};
-use super::token::Token;
+use super::token::CelToken;
 
 impl Parser<'_> {
     pub(super) fn list(&mut self) -> Parse<Expr> {
         let element = |parser: &mut Self| {
-            let optional = parser.accept(Token::Question);
+            let optional = parser.accept(CelToken::Question);
             Ok((parser.expr()?, optional))
         };
-        self.sequence((Token::RightBracket, "',' or ']'"), element, |items| {
+        self.sequence((CelToken::RightBracket, "',' or ']'"), element, |items| {
             let (elements, optional) = items.into_iter().unzip();
-            Kind::List { elements, optional }
+            ExprKind::List { elements, optional }
         })
     }
 
     pub(super) fn map(&mut self) -> Parse<Expr> {
         let entry = |parser: &mut Self| {
-            let optional = parser.accept(Token::Question);
+            let optional = parser.accept(CelToken::Question);
             let key = parser.expr()?;
             let value = parser.after_colon()?;
-            Ok(Entry { key, value, optional })
+            Ok(MapEntry { key, value, optional })
         };
-        self.sequence((Token::RightBrace, "',' or '}'"), entry, Kind::Map)
+        self.sequence((CelToken::RightBrace, "',' or '}'"), entry, ExprKind::Map)
     }
 
     /// `Name{field: value}`. No type of the Kubernetes environments can be built; the checker reports the name.
     pub(super) fn message(&mut self, leading: bool) -> Parse<Expr> {
         let mut name = if leading { ".".to_owned() } else { String::new() };
-        while self.current() != Token::LeftBrace {
+        while self.current() != CelToken::LeftBrace {
             name.push_str(self.take().text);
         }
         let field = |parser: &mut Self| {
-            parser.accept(Token::Question);
+            parser.accept(CelToken::Question);
             parser.field_name()?;
-            Ok(Field { value: parser.after_colon()? })
+            parser.after_colon()
         };
-        self.sequence((Token::RightBrace, "',' or '}'"), field, |fields| Kind::Struct { name, fields })
+        self.sequence((CelToken::RightBrace, "',' or '}'"), field, |fields| ExprKind::Struct { name, fields })
     }
 
     /// An opening bracket, items between commas, perhaps a last comma, and the closing bracket with its name in errors.
     fn sequence<T>(
         &mut self,
-        (close, name): (Token, &str),
+        (close, name): (CelToken, &str),
         item: impl Fn(&mut Self) -> Parse<T>,
-        build: impl FnOnce(Vec<T>) -> Kind,
+        build: impl FnOnce(Vec<T>) -> ExprKind,
     ) -> Parse<Expr> {
         let open = self.take();
         let (mut items, mut height) = (Vec::new(), 0);
-        let mut is_open = !matches!(self.current(), Token::Comma) && self.current() != close;
+        let mut is_open = !matches!(self.current(), CelToken::Comma) && self.current() != close;
         while is_open {
             items.push(item(self)?);
             height = height.max(self.height);
-            is_open = self.lexeme(1).token != close && self.accept(Token::Comma);
+            is_open = self.lexeme(1).token != close && self.accept(CelToken::Comma);
         }
-        self.accept(Token::Comma);
+        self.accept(CelToken::Comma);
         self.expect(close, name)?;
         self.height = height;
         Ok(Expr { id: self.macros.id(), offset: open.offset, kind: build(items) })
@@ -64,7 +64,7 @@ impl Parser<'_> {
     /// A colon and a value. The height becomes that of the higher one of the value and the key before it.
     fn after_colon(&mut self) -> Parse<Expr> {
         let height = self.height;
-        self.expect(Token::Colon, "':'")?;
+        self.expect(CelToken::Colon, "':'")?;
         let value = self.expr()?;
         self.height = self.height.max(height);
         Ok(value)

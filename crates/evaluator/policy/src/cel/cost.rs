@@ -1,6 +1,6 @@
 //! Run-time cost of calls, per function and overload, as the API server's estimator and cel-go's tracker have it.
 
-use super::outcome::Outcome;
+use super::outcome::EvalResult;
 use crate::release::Release;
 use crate::value::{Opaque, Value, work};
 
@@ -121,13 +121,13 @@ impl Cost {
     }
 
     /// The cost of `!=`, which has no exception for Kubernetes types.
-    pub(crate) fn of_inequality(args: &[Outcome<'_>]) -> u64 {
+    pub(crate) fn of_inequality(args: &[EvalResult<'_>]) -> u64 {
         let smaller = args.iter().map(size).min().unwrap_or(1);
         ceil(smaller as f64 * 0.1)
     }
 
     /// The cost of a call with these arguments and this result.
-    pub(crate) fn of_call<'a>(self, args: &[Outcome<'a>], result: &Outcome<'a>) -> u64 {
+    pub(crate) fn of_call<'a>(self, args: &[EvalResult<'a>], result: &EvalResult<'a>) -> u64 {
         let size_at = |index: usize| args.get(index).map_or(1, size);
         let plain_size_at = |index: usize| args.get(index).map_or(1, plain_size);
         match self {
@@ -189,14 +189,14 @@ impl Cost {
 }
 
 /// Equality of Kubernetes types costs 1, whatever their size is.
-fn equality(args: &[Outcome<'_>], size: u64) -> u64 {
+fn equality(args: &[EvalResult<'_>], size: u64) -> u64 {
     match args.first() {
         Some(Ok(Value::Opaque(_))) => 1,
         _ => ceil(size as f64 * 0.1),
     }
 }
 
-fn compare_all(list: Option<&Outcome<'_>>) -> u64 {
+fn compare_all(list: Option<&EvalResult<'_>>) -> u64 {
     let Some(Ok(list)) = list else { return 1 };
     let size = list.size().unwrap_or(0) as u64;
     let factor = match list.element(0) {
@@ -207,7 +207,7 @@ fn compare_all(list: Option<&Outcome<'_>>) -> u64 {
 }
 
 /// Size of a value for costs: that of an optional's value, and 1 for values without size.
-fn size(outcome: &Outcome<'_>) -> u64 {
+fn size(outcome: &EvalResult<'_>) -> u64 {
     let mut value = match outcome {
         Ok(value) => *value,
         Err(_) => return 1,
@@ -219,7 +219,7 @@ fn size(outcome: &Outcome<'_>) -> u64 {
 }
 
 /// Size of a value for the costs of functions outside of cel-go's base.
-fn plain_size(outcome: &Outcome<'_>) -> u64 {
+fn plain_size(outcome: &EvalResult<'_>) -> u64 {
     match outcome {
         Ok(Value::Optional(_)) => 1,
         other => size(other),

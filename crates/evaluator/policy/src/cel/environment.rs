@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::escape::{RESERVED, escape};
 use super::library::Library;
-use super::types::Type;
+use super::types::CelType;
 use crate::release::Release;
 
 /// The fields of a named type.
-pub(crate) type Fields = BTreeMap<String, Type>;
+pub(crate) type StructFields = BTreeMap<String, CelType>;
 
 /// Name of the caller of the request in lookups.
 pub(crate) const USER: &str = "request.userInfo";
@@ -31,8 +31,8 @@ pub(crate) const VARIABLES_TYPE: &str = "kubernetes.variables";
 pub(crate) struct Environment {
     pub(crate) library: Arc<Library>,
     pub(crate) release: Release,
-    pub(crate) variables: HashMap<String, Type>,
-    pub(crate) structs: Arc<HashMap<String, Fields>>,
+    pub(crate) variables: HashMap<String, CelType>,
+    pub(crate) structs: Arc<HashMap<String, StructFields>>,
 }
 
 /// Optional variables of the environment of policies.
@@ -48,23 +48,24 @@ impl Environment {
     /// The environment of admission policies.
     pub(crate) fn admission(library: &Arc<Library>, release: Release, optional: Optional) -> Self {
         let mut variables = HashMap::from([
-            ("object".to_owned(), Type::Dyn),
-            (OLD_OBJECT.to_owned(), Type::Dyn),
-            ("namespaceObject".to_owned(), Type::structure("kubernetes.Namespace")),
-            ("request".to_owned(), Type::structure("kubernetes.AdmissionRequest")),
+            ("object".to_owned(), CelType::Dyn),
+            (OLD_OBJECT.to_owned(), CelType::Dyn),
+            ("namespaceObject".to_owned(), CelType::structure("kubernetes.Namespace")),
+            ("request".to_owned(), CelType::structure("kubernetes.AdmissionRequest")),
         ]);
         if optional.params {
-            variables.insert("params".to_owned(), Type::Dyn);
+            variables.insert("params".to_owned(), CelType::Dyn);
         }
         if optional.authorizer {
-            variables.insert("authorizer".to_owned(), Type::structure("kubernetes.authorization.Authorizer"));
-            let check = Type::structure("kubernetes.authorization.ResourceCheck");
+            variables
+                .insert("authorizer".to_owned(), CelType::structure("kubernetes.authorization.Authorizer"));
+            let check = CelType::structure("kubernetes.authorization.ResourceCheck");
             variables.insert("authorizer.requestResource".to_owned(), check);
         }
         let mut structs = admission_types();
         if optional.variables {
-            variables.insert("variables".to_owned(), Type::structure(VARIABLES_TYPE));
-            structs.insert(VARIABLES_TYPE.to_owned(), Fields::new());
+            variables.insert("variables".to_owned(), CelType::structure(VARIABLES_TYPE));
+            structs.insert(VARIABLES_TYPE.to_owned(), StructFields::new());
         }
         Self { library: Arc::clone(library), release, variables, structs: Arc::new(structs) }
     }
@@ -73,15 +74,15 @@ impl Environment {
     pub(crate) fn rules(
         library: &Arc<Library>,
         release: Release,
-        structs: &Arc<HashMap<String, Fields>>,
+        structs: &Arc<HashMap<String, StructFields>>,
     ) -> Self {
         let (library, structs) = (Arc::clone(library), Arc::clone(structs));
         Self { library, release, variables: HashMap::new(), structs }
     }
 
     /// Declares `self` and `oldSelf`, which is optional if a rule also applies to new values.
-    pub(crate) fn declare_self(&mut self, of: &Type, old_is_optional: bool) {
-        let old = if old_is_optional { Type::optional(of.clone()) } else { of.clone() };
+    pub(crate) fn declare_self(&mut self, of: &CelType, old_is_optional: bool) {
+        let old = if old_is_optional { CelType::optional(of.clone()) } else { of.clone() };
         self.variables.insert(SELF.to_owned(), of.clone());
         self.variables.insert(OLD_SELF.to_owned(), old);
     }
@@ -93,23 +94,23 @@ impl Environment {
             return Some(Identifier::Variable(found.clone()));
         }
         let named = match name {
-            "bool" => Type::Bool,
-            "bytes" => Type::Bytes,
-            "double" => Type::Double,
-            "google.protobuf.Duration" => Type::Duration,
-            "int" => Type::Int,
-            "list" => Type::list(Type::Dyn),
-            "map" => Type::map(Type::Dyn, Type::Dyn),
-            "null_type" => Type::Null,
-            "string" => Type::String,
-            "google.protobuf.Timestamp" => Type::Timestamp,
-            "type" => return Some(Identifier::Type(Type::Type(None))),
-            "uint" => Type::Uint,
-            "optional_type" if self.release.optional_type_has_parameter() => Type::optional(Type::Dyn),
-            "optional_type" => Type::Opaque("optional_type", Arc::new([])),
-            "net.IP" => Type::Opaque("net.IP", Arc::new([])),
-            "net.CIDR" => Type::Opaque("net.CIDR", Arc::new([])),
-            _ if self.structs.contains_key(name) || is_undefined(name) => Type::structure(name),
+            "bool" => CelType::Bool,
+            "bytes" => CelType::Bytes,
+            "double" => CelType::Double,
+            "google.protobuf.Duration" => CelType::Duration,
+            "int" => CelType::Int,
+            "list" => CelType::list(CelType::Dyn),
+            "map" => CelType::map(CelType::Dyn, CelType::Dyn),
+            "null_type" => CelType::Null,
+            "string" => CelType::String,
+            "google.protobuf.Timestamp" => CelType::Timestamp,
+            "type" => return Some(Identifier::Type(CelType::Type(None))),
+            "uint" => CelType::Uint,
+            "optional_type" if self.release.optional_type_has_parameter() => CelType::optional(CelType::Dyn),
+            "optional_type" => CelType::Opaque("optional_type", Arc::new([])),
+            "net.IP" => CelType::Opaque("net.IP", Arc::new([])),
+            "net.CIDR" => CelType::Opaque("net.CIDR", Arc::new([])),
+            _ if self.structs.contains_key(name) || is_undefined(name) => CelType::structure(name),
             _ => return None,
         };
         Some(Identifier::Type(named))
@@ -118,7 +119,7 @@ impl Environment {
     /// Returns the type of a field of a named type, or `None` if the type has no fields. From Kubernetes 1.32 on, a reserved word also
     /// finds the field with its escaped name: `namespace` finds `__namespace__`.
     #[allow(clippy::option_option)] // a type without fields is not the same as an absent field
-    pub(crate) fn field(&self, structure: &str, field: &str) -> Option<Option<&Type>> {
+    pub(crate) fn field(&self, structure: &str, field: &str) -> Option<Option<&CelType>> {
         let fields = self.structs.get(structure)?;
         let by_escaped_name = || {
             let is_word = self.release.finds_reserved_fields() && RESERVED.contains(&field);
@@ -154,16 +155,16 @@ pub(crate) fn is_undefined(name: &str) -> bool {
 
 /// A resolved name.
 pub(crate) enum Identifier {
-    Variable(Type),
-    Type(Type),
+    Variable(CelType),
+    Type(CelType),
 }
 
-fn admission_types() -> HashMap<String, Fields> {
-    let structure = |name: &str| Type::structure(&format!("kubernetes.{name}"));
-    let text = || Type::String;
-    let texts = || Type::list(Type::String);
-    let labels = || Type::map(Type::String, Type::String);
-    let table: Vec<(&str, Vec<(&str, Type)>)> = vec![
+fn admission_types() -> HashMap<String, StructFields> {
+    let structure = |name: &str| CelType::structure(&format!("kubernetes.{name}"));
+    let text = || CelType::String;
+    let texts = || CelType::list(CelType::String);
+    let labels = || CelType::map(CelType::String, CelType::String);
+    let table: Vec<(&str, Vec<(&str, CelType)>)> = vec![
         ("GroupVersionKind", vec![("group", text()), ("version", text()), ("kind", text())]),
         ("GroupVersionResource", vec![("group", text()), ("version", text()), ("resource", text())]),
         (
@@ -172,7 +173,7 @@ fn admission_types() -> HashMap<String, Fields> {
                 ("username", text()),
                 ("uid", text()),
                 ("groups", texts()),
-                ("extra", Type::map(Type::String, texts())),
+                ("extra", CelType::map(CelType::String, texts())),
             ],
         ),
         (
@@ -188,8 +189,8 @@ fn admission_types() -> HashMap<String, Fields> {
                 ("namespace", text()),
                 ("operation", text()),
                 ("userInfo", structure("UserInfo")),
-                ("dryRun", Type::Bool),
-                ("options", Type::Dyn),
+                ("dryRun", CelType::Bool),
+                ("options", CelType::Dyn),
             ],
         ),
         ("NamespaceSpec", vec![("finalizers", texts())]),
@@ -198,14 +199,14 @@ fn admission_types() -> HashMap<String, Fields> {
             vec![
                 ("status", text()),
                 ("type", text()),
-                ("lastTransitionTime", Type::Timestamp),
+                ("lastTransitionTime", CelType::Timestamp),
                 ("message", text()),
                 ("reason", text()),
             ],
         ),
         (
             "NamespaceStatus",
-            vec![("conditions", Type::list(structure("NamespaceCondition"))), ("phase", text())],
+            vec![("conditions", CelType::list(structure("NamespaceCondition"))), ("phase", text())],
         ),
         (
             "NamespaceMetadata",
@@ -216,10 +217,10 @@ fn admission_types() -> HashMap<String, Fields> {
                 ("labels", labels()),
                 ("annotations", labels()),
                 ("UID", text()),
-                ("creationTimestamp", Type::Timestamp),
-                ("deletionGracePeriodSeconds", Type::Int),
-                ("deletionTimestamp", Type::Timestamp),
-                ("generation", Type::Int),
+                ("creationTimestamp", CelType::Timestamp),
+                ("deletionGracePeriodSeconds", CelType::Int),
+                ("deletionTimestamp", CelType::Timestamp),
+                ("generation", CelType::Int),
                 ("resourceVersion", text()),
                 ("finalizers", texts()),
             ],

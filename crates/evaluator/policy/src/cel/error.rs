@@ -9,7 +9,7 @@ const MAX_SNIPPET: usize = 16_384;
 
 /// An error at an offset in code points.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Problem {
+pub(crate) struct ExpressionProblem {
     /// Absent for errors without a position, such as too deep recursion.
     pub(crate) offset: Option<usize>,
     pub(crate) message: String,
@@ -18,13 +18,13 @@ pub(crate) struct Problem {
 /// The errors of one expression.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Problems {
-    list: Vec<Problem>,
+    list: Vec<ExpressionProblem>,
     count: usize,
 }
 
 impl Problems {
     pub(crate) fn report(&mut self, offset: usize, message: String) {
-        self.push(Problem { offset: Some(offset), message });
+        self.push(ExpressionProblem { offset: Some(offset), message });
     }
 
     /// Records a syntax error.
@@ -34,10 +34,10 @@ impl Problems {
 
     /// Records an error without a position.
     pub(crate) fn report_internal(&mut self, message: String) {
-        self.push(Problem { offset: None, message });
+        self.push(ExpressionProblem { offset: None, message });
     }
 
-    fn push(&mut self, problem: Problem) {
+    fn push(&mut self, problem: ExpressionProblem) {
         self.count += 1;
         if self.count <= MAX_ERRORS {
             self.list.push(problem);
@@ -51,7 +51,7 @@ impl Problems {
     /// All errors by position, each with its source line and a marker.
     pub(crate) fn display(&self, source: &str) -> String {
         let lines = Lines::new(source);
-        let mut located: Vec<(i64, i64, &Problem)> = self
+        let mut located: Vec<(i64, i64, &ExpressionProblem)> = self
             .list
             .iter()
             .map(|problem| match problem.offset {
@@ -88,7 +88,7 @@ impl Problems {
     /// Line and column (from 1) and text of each error.
     pub(crate) fn places(&self, source: &str) -> Vec<(usize, usize, String)> {
         let lines = Lines::new(source);
-        let place = |problem: &Problem| {
+        let place = |problem: &ExpressionProblem| {
             let (line, column) = problem.offset.map_or((1, 0), |offset| lines.locate(offset));
             (line, column + 1, problem.message.clone())
         };

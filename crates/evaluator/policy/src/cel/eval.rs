@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use super::constant::Constant;
 use super::cost::Cost;
 use super::library::Singleton;
-use super::node::{CallNode, Dispatch, Fold, Node};
+use super::node::{CallNode, Dispatch, Fold, PlanNode};
 use super::outcome::{
-    Answers, Cancel, Context, Decision, Fault, INTERNAL, LIMIT, Limit, Outcome, Query, Unknown, comparisons,
-    no_such_overload,
+    Authorization, Cancel, EvalContext, EvalResult, FactSource, INTERNAL, LIMIT, Limit, NoValue, Query,
+    Unknown, comparisons, no_such_overload,
 };
 use super::select;
 use crate::value::{Arena, Value, equal, format, work};
@@ -27,9 +27,9 @@ const INTERVAL: u64 = 4_096;
 /// Values of the variables of an environment.
 pub(crate) trait Activation<'a> {
     /// The value of a variable; `None` if the environment has none.
-    fn root(&self, name: &str) -> Option<Outcome<'a>>;
+    fn root(&self, name: &str) -> Option<EvalResult<'a>>;
     /// The value of a field of `variables`, evaluated when it is first used. Its cost is counted by the activation.
-    fn variable(&self, name: &str) -> Option<Outcome<'a>>;
+    fn variable(&self, name: &str) -> Option<EvalResult<'a>>;
     /// Whether the caller of the request is unknown.
     fn user_is_unknown(&self) -> bool {
         false
@@ -38,19 +38,19 @@ pub(crate) trait Activation<'a> {
 
 /// State that the expressions of one evaluation share.
 #[derive(Clone, Copy)]
-pub(crate) struct Shared<'a, 's> {
-    pub(crate) context: Context<'a>,
+pub(crate) struct EvalInput<'a, 's> {
+    pub(crate) context: EvalContext<'a>,
     pub(crate) activation: &'s dyn Activation<'a>,
 }
 
 /// Evaluates a program with a limit of cost. Returns the result and the cost.
 pub(crate) fn evaluate<'a>(
-    node: &'a Node,
+    node: &'a PlanNode,
     slots: usize,
     rewraps: bool,
     limit: u64,
-    shared: Shared<'a, '_>,
-) -> (Outcome<'a>, u64) {
+    shared: EvalInput<'a, '_>,
+) -> (EvalResult<'a>, u64) {
     let outer = work::start();
     let mut evaluator = Evaluator {
         shared,
@@ -58,12 +58,12 @@ pub(crate) fn evaluate<'a>(
         cost: 0,
         limit,
         next_question: INTERVAL,
-        slots: vec![Slot::Lazy; slots],
+        slots: vec![LoopVariable::Lazy; slots],
         builders: BTreeMap::new(),
         unknown: None,
     };
     let mut outcome = evaluator.eval(node);
-    if !matches!(outcome, Err(Fault::Cancelled(_))) {
+    if !matches!(outcome, Err(NoValue::Cancelled(_))) {
         let context = &evaluator.shared.context;
         if context.has_wrong_values() {
             outcome = comparisons().and(Err(LIMIT));
@@ -71,43 +71,43 @@ pub(crate) fn evaluate<'a>(
     }
     work::end(outer);
     // An unknown fact ends no loop and absorbs no cost, so the cost with the fact can be lower.
-    if let (Err(Fault::Cancelled(Cancel::Cost)), Some(unknown)) = (&outcome, evaluator.unknown) {
-        outcome = Err(Fault::Unknown(unknown));
+    if let (Err(NoValue::Cancelled(Cancel::Cost)), Some(unknown)) = (&outcome, evaluator.unknown) {
+        outcome = Err(NoValue::Unknown(unknown));
     }
     (outcome, evaluator.cost)
 }
 
 /// Evaluates a list or map of constants.
-pub(crate) fn fold(node: Node) -> Node {
+pub(crate) fn fold(node: PlanNode) -> PlanNode {
     let constant = {
         let arena = Arena::new();
         constant(&node, &arena)
     };
     match constant {
-        Some(constant) => Node::Constant(constant),
+        Some(constant) => PlanNode::Constant(constant),
         None => node,
     }
 }
 
 /// Evaluates a conversion of a constant. Its error is an error of the program.
-pub(crate) fn fold_call(node: Node) -> Result<Node, String> {
+pub(crate) fn fold_call(node: PlanNode) -> Result<PlanNode, String> {
     let constant = {
         let arena = Arena::new();
         constant(&node, &arena)
     };
     match constant {
         Some(Constant::Error(message)) => Err(message),
-        Some(constant) => Ok(Node::Constant(constant)),
+        Some(constant) => Ok(PlanNode::Constant(constant)),
         None => Ok(node),
     }
 }
 
-fn constant(node: &Node, arena: &Arena) -> Option<Constant> {
-    let context = Context { arena, answers: &Nothing, keep_going: &|| true };
-    let shared = Shared { context, activation: &Nothing };
+fn constant(node: &PlanNode, arena: &Arena) -> Option<Constant> {
+    let context = EvalContext { arena, answers: &Nothing, keep_going: &|| true };
+    let shared = EvalInput { context, activation: &Nothing };
     match evaluate(node, 0, false, u64::MAX, shared).0 {
         Ok(value) => Constant::from_value(&value),
-        Err(Fault::Error(message)) => Some(Constant::Error(message.to_owned())),
+        Err(NoValue::Error(message)) => Some(Constant::Error(message.to_owned())),
         Err(_) => None,
     }
 }
@@ -115,38 +115,38 @@ fn constant(node: &Node, arena: &Arena) -> Option<Constant> {
 /// Facts and variables of constants and of rules that have no cluster: there are none.
 pub(crate) struct Nothing;
 
-impl Answers for Nothing {
-    fn decision(&self, _: &Query<'_>) -> Option<Decision> {
+impl FactSource for Nothing {
+    fn decision(&self, _: &Query<'_>) -> Option<Authorization> {
         None
     }
 }
 
 impl<'a> Activation<'a> for Nothing {
-    fn root(&self, _: &str) -> Option<Outcome<'a>> {
+    fn root(&self, _: &str) -> Option<EvalResult<'a>> {
         None
     }
 
-    fn variable(&self, _: &str) -> Option<Outcome<'a>> {
+    fn variable(&self, _: &str) -> Option<EvalResult<'a>> {
         None
     }
 }
 
 /// A variable of a loop. Accumulators are evaluated when they are first used.
 #[derive(Clone, Copy)]
-pub(super) enum Slot<'a> {
+pub(super) enum LoopVariable<'a> {
     Lazy,
-    Init(&'a Node),
-    Ready(Outcome<'a>),
+    Init(&'a PlanNode),
+    Ready(EvalResult<'a>),
 }
 
 pub(super) struct Evaluator<'a, 's> {
-    pub(super) shared: Shared<'a, 's>,
+    pub(super) shared: EvalInput<'a, 's>,
     /// Whether an optional value of an attribute takes the way through its plain form, as in cel-go before 0.29.
     pub(super) rewraps: bool,
     pub(super) cost: u64,
     limit: u64,
     next_question: u64,
-    pub(super) slots: Vec<Slot<'a>>,
+    pub(super) slots: Vec<LoopVariable<'a>>,
     /// Maps that loops build, by the slot of their accumulator.
     builders: BTreeMap<usize, BTreeMap<MapKey<'a>, Value<'a>>>,
     /// The first unknown fact that was read.
@@ -154,14 +154,14 @@ pub(super) struct Evaluator<'a, 's> {
 }
 
 impl<'a> Evaluator<'a, '_> {
-    pub(super) fn charge(&mut self, cost: u64) -> Result<(), Fault<'a>> {
+    pub(super) fn charge(&mut self, cost: u64) -> Result<(), NoValue<'a>> {
         self.cost = self.cost.saturating_add(cost);
         let is_wrong = self.shared.context.has_wrong_values();
         if is_wrong {
             comparisons()?;
         }
         if self.cost > self.limit {
-            return Err(Fault::Cancelled(Cancel::Cost));
+            return Err(NoValue::Cancelled(Cancel::Cost));
         }
         if is_wrong {
             return Err(LIMIT);
@@ -169,96 +169,96 @@ impl<'a> Evaluator<'a, '_> {
         if self.cost >= self.next_question {
             self.next_question = self.cost.saturating_add(INTERVAL);
             if !(self.shared.context.keep_going)() {
-                return Err(Fault::Cancelled(Cancel::Limit(Limit::Time)));
+                return Err(NoValue::Cancelled(Cancel::Limit(Limit::Time)));
             }
         }
         Ok(())
     }
 
-    pub(super) fn error(&self, message: &str) -> Outcome<'a> {
+    pub(super) fn error(&self, message: &str) -> EvalResult<'a> {
         self.shared.context.error(message)
     }
 
-    pub(super) fn eval(&mut self, node: &'a Node) -> Outcome<'a> {
+    pub(super) fn eval(&mut self, node: &'a PlanNode) -> EvalResult<'a> {
         match node {
-            Node::Constant(Constant::Error(message)) => Err(Fault::Error(message)),
-            Node::Constant(constant) => Ok(constant.value(self.shared.context.arena)),
-            Node::Attribute(attribute) => {
+            PlanNode::Constant(Constant::Error(message)) => Err(NoValue::Error(message)),
+            PlanNode::Constant(constant) => Ok(constant.value(self.shared.context.arena)),
+            PlanNode::Attribute(attribute) => {
                 let outcome = self.attribute(attribute);
                 self.note_unknown(outcome)
             }
-            Node::And(terms) => self.logic(terms, false),
-            Node::Or(terms) => self.logic(terms, true),
-            Node::Equal { args, negated } => self.equal(args, *negated),
-            Node::Call(call) => self.call(call),
-            Node::OptionalOr { args, unwraps, strict } => self.optional_or(args, *unwraps, *strict),
-            Node::InSet { value, set } => {
+            PlanNode::And(terms) => self.logic(terms, false),
+            PlanNode::Or(terms) => self.logic(terms, true),
+            PlanNode::Equal { args, negated } => self.equal(args, *negated),
+            PlanNode::Call(call) => self.call(call),
+            PlanNode::OptionalOr { args, unwraps, strict } => self.optional_or(args, *unwraps, *strict),
+            PlanNode::InSet { value, set } => {
                 let value = self.eval(value)?;
                 select::hash(&value)?;
                 let arena = self.shared.context.arena;
                 Ok(Value::Bool(set.iter().any(|element| equal(&element.value(arena), &value))))
             }
-            Node::List { elements, optional } => {
+            PlanNode::List { elements, optional } => {
                 let result = self.list(elements, optional);
                 self.unless_cancelled(result, NEW_LIST)
             }
-            Node::Map { entries, optional } => {
+            PlanNode::Map { entries, optional } => {
                 let result = self.map(entries, optional);
                 self.unless_cancelled(result, NEW_MAP)
             }
-            Node::Fold(fold) => self.fold(fold),
-            Node::MapInsert { slot, accumulator, key, value } => {
+            PlanNode::Fold(fold) => self.fold(fold),
+            PlanNode::MapInsert { slot, accumulator, key, value } => {
                 self.map_insert(*slot, accumulator, key.as_deref(), value)
             }
         }
     }
 
-    fn note_unknown(&mut self, outcome: Outcome<'a>) -> Outcome<'a> {
-        if let Err(Fault::Unknown(found)) = outcome {
+    fn note_unknown(&mut self, outcome: EvalResult<'a>) -> EvalResult<'a> {
+        if let Err(NoValue::Unknown(found)) = outcome {
             self.unknown.get_or_insert(found);
         }
         outcome
     }
 
-    fn unless_cancelled(&mut self, result: Outcome<'a>, cost: u64) -> Outcome<'a> {
-        if !matches!(result, Err(Fault::Cancelled(_))) {
+    fn unless_cancelled(&mut self, result: EvalResult<'a>, cost: u64) -> EvalResult<'a> {
+        if !matches!(result, Err(NoValue::Cancelled(_))) {
             self.charge(cost)?;
         }
         result
     }
 
     /// `&&`, or `||` if `absorbing` is true: one term with that value decides, whatever the others are.
-    fn logic(&mut self, terms: &'a [Node], absorbing: bool) -> Outcome<'a> {
-        let mut error: Option<Fault<'a>> = None;
+    fn logic(&mut self, terms: &'a [PlanNode], absorbing: bool) -> EvalResult<'a> {
+        let mut error: Option<NoValue<'a>> = None;
         let mut unknown: Option<&'a Unknown<'a>> = None;
         for term in terms {
             match self.eval(term) {
                 Ok(Value::Bool(value)) if value == absorbing => return Ok(Value::Bool(absorbing)),
                 Ok(Value::Bool(_)) => {}
                 Ok(_) => error = error.or(Some(no_such_overload())),
-                Err(fault @ Fault::Error(_)) => error = error.or(Some(fault)),
-                Err(Fault::Unknown(found)) => {
+                Err(fault @ NoValue::Error(_)) => error = error.or(Some(fault)),
+                Err(NoValue::Unknown(found)) => {
                     unknown = Some(unknown.map_or(found, |known| self.shared.context.merge(known, found)));
                 }
-                Err(cancelled @ Fault::Cancelled(_)) => return Err(cancelled),
+                Err(cancelled @ NoValue::Cancelled(_)) => return Err(cancelled),
             }
         }
         match (unknown, error) {
-            (Some(unknown), _) => Err(Fault::Unknown(unknown)),
+            (Some(unknown), _) => Err(NoValue::Unknown(unknown)),
             (None, Some(error)) => Err(error),
             (None, None) => Ok(Value::Bool(!absorbing)),
         }
     }
 
     /// Evaluates both arguments, even if the first one fails.
-    fn both(&mut self, args: &'a [Node; 2]) -> Result<[Outcome<'a>; 2], Fault<'a>> {
+    fn both(&mut self, args: &'a [PlanNode; 2]) -> Result<[EvalResult<'a>; 2], NoValue<'a>> {
         let [left, right] = args;
         let left = cancelled(self.eval(left))?;
         let right = cancelled(self.eval(right))?;
         Ok([left, right])
     }
 
-    fn equal(&mut self, args: &'a [Node; 2], negated: bool) -> Outcome<'a> {
+    fn equal(&mut self, args: &'a [PlanNode; 2], negated: bool) -> EvalResult<'a> {
         let args = self.both(args)?;
         let result = match &args {
             [Err(fault), _] | [_, Err(fault)] => Err(*fault),
@@ -280,15 +280,15 @@ impl<'a> Evaluator<'a, '_> {
     }
 
     /// Compares a value of a document. An error is not true, so `!=` is true then.
-    fn equal_typed(&self, left: &Value<'a>, right: &Value<'a>, negated: bool) -> Outcome<'a> {
+    fn equal_typed(&self, left: &Value<'a>, right: &Value<'a>, negated: bool) -> EvalResult<'a> {
         match self.shared.context.equality(left, right) {
-            Err(Fault::Error(_)) if negated => Ok(Value::Bool(true)),
+            Err(NoValue::Error(_)) if negated => Ok(Value::Bool(true)),
             result => result.map(|is_equal| Value::Bool(is_equal != negated)),
         }
     }
 
-    fn call(&mut self, call: &'a CallNode) -> Outcome<'a> {
-        let mut args: [Outcome<'a>; 4] = [Ok(Value::Null); 4];
+    fn call(&mut self, call: &'a CallNode) -> EvalResult<'a> {
+        let mut args: [EvalResult<'a>; 4] = [Ok(Value::Null); 4];
         let count = call.args.len().min(args.len());
         for (index, (slot, node)) in args.iter_mut().zip(&call.args).enumerate() {
             *slot = cancelled(self.eval(node))?;
@@ -304,7 +304,7 @@ impl<'a> Evaluator<'a, '_> {
         let args = args.get(..count).unwrap_or_default();
         let result = self.invoke(call, args);
         let result = self.note_unknown(result);
-        if let Err(Fault::Cancelled(cancel)) = result {
+        if let Err(NoValue::Cancelled(cancel)) = result {
             // The cost of the arguments alone can be above the limit of the API server.
             if matches!(cancel, Cancel::Limit(_)) {
                 self.charge(call.cost.of_call(args, &result))?;
@@ -320,7 +320,7 @@ impl<'a> Evaluator<'a, '_> {
         result
     }
 
-    fn invoke(&mut self, call: &'a CallNode, args: &[Outcome<'a>]) -> Outcome<'a> {
+    fn invoke(&mut self, call: &'a CallNode, args: &[EvalResult<'a>]) -> EvalResult<'a> {
         if call.non_strict {
             return match args.first() {
                 Some(Ok(value @ Value::Bool(_))) => Ok(*value),
@@ -348,7 +348,7 @@ impl<'a> Evaluator<'a, '_> {
                 _ => implementation(context, values),
             },
             Dispatch::Overloads { candidates, guarded } => {
-                let accepts = |types: &[super::types::Type]| {
+                let accepts = |types: &[super::types::CelType]| {
                     types.len() == values.len()
                         && (!guarded
                             || types.iter().zip(values).all(|(expected, value)| expected.accepts(value)))
@@ -362,7 +362,7 @@ impl<'a> Evaluator<'a, '_> {
         }
     }
 
-    fn optional_or(&mut self, args: &'a [Node; 2], unwraps: bool, strict: bool) -> Outcome<'a> {
+    fn optional_or(&mut self, args: &'a [PlanNode; 2], unwraps: bool, strict: bool) -> EvalResult<'a> {
         let [left, right] = args;
         match self.eval(left)? {
             Value::Optional(None) => self.eval(right),
@@ -372,7 +372,7 @@ impl<'a> Evaluator<'a, '_> {
         }
     }
 
-    fn list(&mut self, elements: &'a [Node], optional: &[bool]) -> Outcome<'a> {
+    fn list(&mut self, elements: &'a [PlanNode], optional: &[bool]) -> EvalResult<'a> {
         let mut values = Vec::with_capacity(elements.len());
         for (index, element) in elements.iter().enumerate() {
             let value = self.eval(element)?;
@@ -391,7 +391,7 @@ impl<'a> Evaluator<'a, '_> {
         Ok(self.shared.context.list(&values))
     }
 
-    fn map(&mut self, entries: &'a [(Node, Node)], optional: &[bool]) -> Outcome<'a> {
+    fn map(&mut self, entries: &'a [(PlanNode, PlanNode)], optional: &[bool]) -> EvalResult<'a> {
         let mut built: BTreeMap<MapKey<'a>, Value<'a>> = BTreeMap::new();
         for (index, (key, value)) in entries.iter().enumerate() {
             let key = MapKey(self.eval(key)?);
@@ -419,10 +419,10 @@ impl<'a> Evaluator<'a, '_> {
         Ok(Value::map(self.shared.context.arena, entries))
     }
 
-    fn fold(&mut self, fold: &'a Fold) -> Outcome<'a> {
+    fn fold(&mut self, fold: &'a Fold) -> EvalResult<'a> {
         let range = self.eval(&fold.range)?;
         if let Some(slot) = self.slots.get_mut(fold.slot) {
-            *slot = Slot::Init(&fold.init);
+            *slot = LoopVariable::Init(&fold.init);
         }
         let outer = if fold.builds_map { self.builders.insert(fold.slot, BTreeMap::new()) } else { None };
         if let Some(entries) = range.entries() {
@@ -461,7 +461,7 @@ impl<'a> Evaluator<'a, '_> {
     }
 
     /// One round of a loop. Returns whether the loop goes on.
-    fn iterate(&mut self, fold: &'a Fold, first: Value<'a>, second: Value<'a>) -> Result<bool, Fault<'a>> {
+    fn iterate(&mut self, fold: &'a Fold, first: Value<'a>, second: Value<'a>) -> Result<bool, NoValue<'a>> {
         self.set(fold.slot + 1, Ok(first));
         self.set(fold.slot + 2, Ok(second));
         if let Ok(Value::Bool(false)) = cancelled(self.eval(&fold.condition))? {
@@ -475,10 +475,10 @@ impl<'a> Evaluator<'a, '_> {
     fn map_insert(
         &mut self,
         slot: usize,
-        accumulator: &'a Node,
-        key: Option<&'a Node>,
-        value: &'a Node,
-    ) -> Outcome<'a> {
+        accumulator: &'a PlanNode,
+        key: Option<&'a PlanNode>,
+        value: &'a PlanNode,
+    ) -> EvalResult<'a> {
         let entries: Vec<(Value<'a>, Value<'a>)> = if let Some(key) = key {
             self.eval(accumulator)?;
             let key = self.eval(key)?;
@@ -511,15 +511,15 @@ impl<'a> Evaluator<'a, '_> {
 }
 
 /// cel-go fails within itself where it counts the cost of some calls with arguments that are no list or number.
-fn internal_failure<'a>(cost: Cost, args: &[Outcome<'a>]) -> Result<(), Fault<'a>> {
+fn internal_failure<'a>(cost: Cost, args: &[EvalResult<'a>]) -> Result<(), NoValue<'a>> {
     let fails = match cost {
         Cost::CompareAll(index) => args.get(index).is_some_and(|arg| match arg {
             Ok(value) => !value.is_list(),
-            Err(fault) => matches!(fault, Fault::Error(_)),
+            Err(fault) => matches!(fault, NoValue::Error(_)),
         }),
         Cost::Flatten { .. } => args.get(1).is_some_and(|arg| match arg {
             Ok(value) => !matches!(value, Value::Int(_)),
-            Err(fault) => matches!(fault, Fault::Error(_)),
+            Err(fault) => matches!(fault, NoValue::Error(_)),
         }),
         _ => false,
     };
@@ -527,9 +527,9 @@ fn internal_failure<'a>(cost: Cost, args: &[Outcome<'a>]) -> Result<(), Fault<'a
 }
 
 /// Passes faults on as values, except that evaluation ends.
-pub(super) fn cancelled(outcome: Outcome<'_>) -> Result<Outcome<'_>, Fault<'_>> {
+pub(super) fn cancelled(outcome: EvalResult<'_>) -> Result<EvalResult<'_>, NoValue<'_>> {
     match outcome {
-        Err(cancelled @ Fault::Cancelled(_)) => Err(cancelled),
+        Err(cancelled @ NoValue::Cancelled(_)) => Err(cancelled),
         outcome => Ok(outcome),
     }
 }

@@ -1,20 +1,20 @@
 //! Checks of constants after the type check: durations, times, patterns, format strings, and lists of one type.
 
-use super::ast::{Expr, Kind, Literal};
-use super::check::{Checked, Reference};
+use super::ast::{Expr, ExprKind, Literal};
+use super::check::{CheckedExpression, Declared};
 use super::error::Problems;
 use super::library::format::{self, Clause};
 use super::library::regex;
 use super::outcome::Cancel;
-use super::types::Type;
+use super::types::CelType;
 use crate::value::number;
 
 /// Checks the constants of a checked expression.
-pub(crate) fn validate(expr: &Expr, checked: &Checked) -> Problems {
+pub(crate) fn validate(expr: &Expr, checked: &CheckedExpression) -> Problems {
     let mut problems = Problems::default();
     let mut exempt = Vec::new();
     expr.walk(&mut |node| {
-        if let Kind::Call { function, target, args } = &node.kind {
+        if let ExprKind::Call { function, target, args } = &node.kind {
             if function == "format" {
                 for part in target.iter().map(AsRef::as_ref).chain(args) {
                     part.walk(&mut |inner| exempt.push(inner.id));
@@ -36,7 +36,7 @@ pub(crate) fn validate(expr: &Expr, checked: &Checked) -> Problems {
 
 /// A constant that is the first argument of a conversion or of `matches`.
 fn argument(function: &str, args: &[Expr], problems: &mut Problems) {
-    let Some(Expr { kind: Kind::Literal(literal), offset, .. }) = args.first() else { return };
+    let Some(Expr { kind: ExprKind::Literal(literal), offset, .. }) = args.first() else { return };
     let function = function.strip_prefix('.').unwrap_or(function);
     let valid = match (function, literal) {
         ("duration", Literal::String(text)) => number::parse_duration(text).is_some(),
@@ -44,7 +44,7 @@ fn argument(function: &str, args: &[Expr], problems: &mut Problems) {
             .is_some_and(|time| (number::YEAR_ONE..=number::YEAR_9999).contains(&time.seconds)),
         ("timestamp", Literal::Int(seconds)) => (number::YEAR_ONE..=number::YEAR_9999).contains(seconds),
         ("matches", Literal::String(pattern)) => {
-            !matches!(regex::compile(pattern), Err(regex::Refusal::Invalid(_)))
+            !matches!(regex::compile(pattern), Err(regex::PatternError::Invalid(_)))
         }
         ("duration" | "timestamp", _) => false,
         _ => true,
@@ -54,19 +54,19 @@ fn argument(function: &str, args: &[Expr], problems: &mut Problems) {
     }
 }
 
-fn parameterless(expr: &Expr, checked: &Checked) -> bool {
+fn parameterless(expr: &Expr, checked: &CheckedExpression) -> bool {
     checked.type_of(expr).parameters().is_empty()
 }
 
 /// An optional element whose type is not known. The API server fails within itself for one.
-fn without_type<'e>(node: &'e Expr, checked: &Checked) -> Option<&'e Expr> {
+fn without_type<'e>(node: &'e Expr, checked: &CheckedExpression) -> Option<&'e Expr> {
     match &node.kind {
-        Kind::List { elements, optional } => elements
+        ExprKind::List { elements, optional } => elements
             .iter()
             .zip(optional)
             .find(|(element, optional)| **optional && parameterless(element, checked))
             .map(|(element, _)| element),
-        Kind::Map(entries) => entries
+        ExprKind::Map(entries) => entries
             .iter()
             .map(|entry| (&entry.value, entry.optional))
             .find(|(value, optional)| *optional && parameterless(value, checked))
@@ -76,7 +76,7 @@ fn without_type<'e>(node: &'e Expr, checked: &Checked) -> Option<&'e Expr> {
 }
 
 /// Elements of a list and entries of a map have one type.
-fn aggregate(node: &Expr, checked: &Checked, problems: &mut Problems) {
+fn aggregate(node: &Expr, checked: &CheckedExpression, problems: &mut Problems) {
     let type_of = |expr: &Expr, optional: bool| {
         let of = checked.type_of(expr);
         let unwrapped = if optional { of.parameters().first().map(|inner| (*inner).clone()) } else { None };
@@ -86,12 +86,12 @@ fn aggregate(node: &Expr, checked: &Checked, problems: &mut Problems) {
         problems.report(expr.offset, Cancel::Internal.message().to_owned());
         return;
     }
-    let mut mismatch = |expr: &Expr, expected: &Type, found: &Type| {
+    let mut mismatch = |expr: &Expr, expected: &CelType, found: &CelType| {
         problems.report(expr.offset, format!("expected type '{expected}' but found '{found}'"));
     };
     match &node.kind {
-        Kind::List { elements, optional } => {
-            let mut expected: Option<Type> = None;
+        ExprKind::List { elements, optional } => {
+            let mut expected: Option<CelType> = None;
             for (index, element) in elements.iter().enumerate() {
                 let found = type_of(element, optional.get(index).copied().unwrap_or(false));
                 match &expected {
@@ -104,8 +104,8 @@ fn aggregate(node: &Expr, checked: &Checked, problems: &mut Problems) {
                 }
             }
         }
-        Kind::Map(entries) => {
-            let mut expected: Option<(Type, Type)> = None;
+        ExprKind::Map(entries) => {
+            let mut expected: Option<(CelType, CelType)> = None;
             for entry in entries {
                 let found = (type_of(&entry.key, false), type_of(&entry.value, entry.optional));
                 match &expected {
@@ -126,13 +126,19 @@ fn aggregate(node: &Expr, checked: &Checked, problems: &mut Problems) {
 }
 
 /// A constant format string with a list of arguments.
-fn format_call(node: &Expr, target: &Expr, args: &[Expr], checked: &Checked, problems: &mut Problems) {
-    let (Kind::Literal(Literal::String(text)), [Expr { kind: Kind::List { elements, .. }, .. }]) =
+fn format_call(
+    node: &Expr,
+    target: &Expr,
+    args: &[Expr],
+    checked: &CheckedExpression,
+    problems: &mut Problems,
+) {
+    let (ExprKind::Literal(Literal::String(text)), [Expr { kind: ExprKind::List { elements, .. }, .. }]) =
         (&target.kind, args)
     else {
         return;
     };
-    if !matches!(checked.reference(node), Some(Reference::Function { .. })) {
+    if !matches!(checked.reference(node), Some(Declared::Function { .. })) {
         return;
     }
     let mut place = node.offset;
@@ -159,38 +165,38 @@ fn format_call(node: &Expr, target: &Expr, args: &[Expr], checked: &Checked, pro
 }
 
 /// The node that a clause can't format.
-fn refused<'e>(clause: Clause, element: &'e Expr, checked: &Checked) -> Option<&'e Expr> {
+fn refused<'e>(clause: Clause, element: &'e Expr, checked: &CheckedExpression) -> Option<&'e Expr> {
     let of = checked.type_of(element);
     let accepted = match clause {
         _ if of.is_dyn() => true,
         Clause::String => matches!(
             of,
-            Type::List(_)
-                | Type::Map(_)
-                | Type::Int
-                | Type::Uint
-                | Type::Double
-                | Type::Bool
-                | Type::String
-                | Type::Timestamp
-                | Type::Bytes
-                | Type::Duration
-                | Type::Type(_)
-                | Type::Null
+            CelType::List(_)
+                | CelType::Map(_)
+                | CelType::Int
+                | CelType::Uint
+                | CelType::Double
+                | CelType::Bool
+                | CelType::String
+                | CelType::Timestamp
+                | CelType::Bytes
+                | CelType::Duration
+                | CelType::Type(_)
+                | CelType::Null
         ),
-        Clause::Decimal | Clause::Octal => matches!(of, Type::Int | Type::Uint),
-        Clause::Fixed(_) | Clause::Scientific(_) => matches!(of, Type::Double | Type::String),
-        Clause::Binary => matches!(of, Type::Int | Type::Uint | Type::Bool),
-        Clause::Hex(_) => matches!(of, Type::Int | Type::Uint | Type::String | Type::Bytes),
+        Clause::Decimal | Clause::Octal => matches!(of, CelType::Int | CelType::Uint),
+        Clause::Fixed(_) | Clause::Scientific(_) => matches!(of, CelType::Double | CelType::String),
+        Clause::Binary => matches!(of, CelType::Int | CelType::Uint | CelType::Bool),
+        Clause::Hex(_) => matches!(of, CelType::Int | CelType::Uint | CelType::String | CelType::Bytes),
     };
     if !accepted {
         return Some(element);
     }
     match (&element.kind, clause) {
-        (Kind::List { elements, .. }, Clause::String) => {
+        (ExprKind::List { elements, .. }, Clause::String) => {
             elements.iter().find_map(|inner| refused(clause, inner, checked))
         }
-        (Kind::Map(entries), Clause::String) => entries.iter().find_map(|entry| {
+        (ExprKind::Map(entries), Clause::String) => entries.iter().find_map(|entry| {
             refused(clause, &entry.key, checked).or_else(|| refused(clause, &entry.value, checked))
         }),
         _ => None,

@@ -2,7 +2,7 @@
 //!
 //! Nodes that an expansion creates have the position of the call's parenthesis.
 
-use super::ast::{Comprehension, Entry, Expr, Kind, Literal};
+use super::ast::{Comprehension, Expr, ExprKind, Literal, MapEntry};
 use super::operators;
 use crate::release::Release;
 
@@ -25,12 +25,12 @@ pub(crate) struct Macros {
 }
 
 /// The result of an expansion.
-pub(crate) enum Outcome {
+pub(crate) enum Expanded {
     Expr(Expr),
     Error { offset: usize, message: String },
 }
 
-type Expansion = Result<Kind, (usize, String)>;
+type Expansion = Result<ExprKind, (usize, String)>;
 
 /// The names of one or two variables and the remaining arguments of a macro.
 type Names = (String, Option<String>, Vec<Expr>);
@@ -47,7 +47,7 @@ impl Macros {
     }
 
     pub(crate) fn unspecified(&mut self, offset: usize) -> Expr {
-        Expr { id: self.id(), offset, kind: Kind::Unspecified }
+        Expr { id: self.id(), offset, kind: ExprKind::Unspecified }
     }
 
     /// Builds a call, or what its macro expands to.
@@ -57,7 +57,7 @@ impl Macros {
         target: Option<Expr>,
         args: Vec<Expr>,
         offset: usize,
-    ) -> Outcome {
+    ) -> Expanded {
         let mut build = Build { macros: self, offset };
         let two = build.macros.release.has_two_variables();
         let expansion = match (name, target, args.len()) {
@@ -76,12 +76,12 @@ impl Macros {
                 build.sort_by(target, args)
             }
             (_, target, _) => {
-                Ok(Kind::Call { function: name.to_owned(), target: target.map(Box::new), args })
+                Ok(ExprKind::Call { function: name.to_owned(), target: target.map(Box::new), args })
             }
         };
         match expansion {
-            Ok(kind) => Outcome::Expr(Expr { id: self.id(), offset, kind }),
-            Err((offset, message)) => Outcome::Error { offset, message },
+            Ok(kind) => Expanded::Expr(Expr { id: self.id(), offset, kind }),
+            Err((offset, message)) => Expanded::Error { offset, message },
         }
     }
 }
@@ -92,16 +92,16 @@ struct Build<'m> {
 }
 
 impl Build<'_> {
-    fn node(&mut self, kind: Kind) -> Expr {
+    fn node(&mut self, kind: ExprKind) -> Expr {
         Expr { id: self.macros.id(), offset: self.offset, kind }
     }
 
     fn literal(&mut self, literal: Literal) -> Expr {
-        self.node(Kind::Literal(literal))
+        self.node(ExprKind::Literal(literal))
     }
 
     fn ident(&mut self, name: &str) -> Expr {
-        self.node(Kind::Ident(name.to_owned()))
+        self.node(ExprKind::Ident(name.to_owned()))
     }
 
     fn accumulator(&mut self) -> Expr {
@@ -109,25 +109,25 @@ impl Build<'_> {
     }
 
     fn call(&mut self, function: &str, args: Vec<Expr>) -> Expr {
-        self.node(Kind::Call { function: function.to_owned(), target: None, args })
+        self.node(ExprKind::Call { function: function.to_owned(), target: None, args })
     }
 
     fn member_call(&mut self, function: &str, target: Expr, args: Vec<Expr>) -> Expr {
-        self.node(Kind::Call { function: function.to_owned(), target: Some(Box::new(target)), args })
+        self.node(ExprKind::Call { function: function.to_owned(), target: Some(Box::new(target)), args })
     }
 
     fn list(&mut self, elements: Vec<Expr>) -> Expr {
         let optional = vec![false; elements.len()];
-        self.node(Kind::List { elements, optional })
+        self.node(ExprKind::List { elements, optional })
     }
 
     fn has(&mut self, args: Vec<Expr>) -> Expansion {
         let [arg] = <[Expr; 1]>::try_from(args).map_err(|_| (self.offset, String::new()))?;
         match arg.kind {
-            Kind::Select { operand, field, test_only: false } => {
-                Ok(Kind::Select { operand, field, test_only: true })
+            ExprKind::Select { operand, field, test_only: false } => {
+                Ok(ExprKind::Select { operand, field, test_only: true })
             }
-            Kind::Unspecified => Ok(Kind::Unspecified),
+            ExprKind::Unspecified => Ok(ExprKind::Unspecified),
             _ => Err((arg.offset, "invalid argument to has() macro".to_owned())),
         }
     }
@@ -137,7 +137,7 @@ impl Build<'_> {
         let mut args = args.into_iter();
         let mut name = || -> Result<(String, usize), (usize, String)> {
             match args.next() {
-                Some(Expr { kind: Kind::Ident(name), offset, .. }) => Ok((name, offset)),
+                Some(Expr { kind: ExprKind::Ident(name), offset, .. }) => Ok((name, offset)),
                 Some(other) => Err((other.offset, error.to_owned())),
                 None => Err((0, error.to_owned())),
             }
@@ -225,7 +225,7 @@ impl Build<'_> {
             let (accumulator, one) = (self.accumulator(), self.literal(Literal::Int(1)));
             comprehension.result = self.call(operators::EQUALS, vec![accumulator, one]);
         }
-        Ok(Kind::Comprehension(Box::new(comprehension)))
+        Ok(ExprKind::Comprehension(Box::new(comprehension)))
     }
 
     /// `accumulator + [element]`, only if a filter is true.
@@ -246,9 +246,15 @@ impl Build<'_> {
         }
     }
 
-    fn collect(&mut self, target: Expr, variables: (String, Option<String>), init: Expr, step: Expr) -> Kind {
+    fn collect(
+        &mut self,
+        target: Expr,
+        variables: (String, Option<String>),
+        init: Expr,
+        step: Expr,
+    ) -> ExprKind {
         let condition = self.literal(Literal::Bool(true));
-        Kind::Comprehension(Box::new(self.loop_over(target, variables, init, step, condition)))
+        ExprKind::Comprehension(Box::new(self.loop_over(target, variables, init, step, condition)))
     }
 
     fn map(&mut self, target: Expr, args: Vec<Expr>) -> Expansion {
@@ -281,18 +287,18 @@ impl Build<'_> {
             }
             args.push(transform);
             let step = self.call(operators::MAP_INSERT, args);
-            let init: Vec<Entry> = Vec::new();
-            (self.node(Kind::Map(init)), self.filtered(step, filter))
+            let init: Vec<MapEntry> = Vec::new();
+            (self.node(ExprKind::Map(init)), self.filtered(step, filter))
         };
         Ok(self.collect(target, (first, second), init, step))
     }
 
     /// A loop over nothing: its accumulator is a variable of its result.
-    fn bind(&mut self, name: &str, value: Expr, result: Expr) -> Kind {
+    fn bind(&mut self, name: &str, value: Expr, result: Expr) -> ExprKind {
         let range = self.list(Vec::new());
         let condition = self.literal(Literal::Bool(false));
         let step = self.ident(name);
-        Kind::Comprehension(Box::new(Comprehension {
+        ExprKind::Comprehension(Box::new(Comprehension {
             range,
             variable: UNUSED.to_owned(),
             second_variable: None,
@@ -309,7 +315,7 @@ impl Build<'_> {
         let (Some(variable), Some(body)) = (args.next(), args.next()) else {
             return Err((self.offset, String::new()));
         };
-        let Kind::Ident(variable_name) = &variable.kind else {
+        let ExprKind::Ident(variable_name) = &variable.kind else {
             return Err((variable.offset, format!("{name}() variable name must be a simple identifier")));
         };
         if self.macros.next_id > MAX_IDS {
@@ -325,7 +331,7 @@ impl Build<'_> {
         let yes = if name == "optMap" { self.call("optional.of", vec![bound]) } else { bound };
         let test = self.member_call("hasValue", target, Vec::new());
         let no = self.call("optional.none", Vec::new());
-        Ok(Kind::Call {
+        Ok(ExprKind::Call {
             function: operators::CONDITIONAL.to_owned(),
             target: None,
             args: vec![test, yes, no],
@@ -333,7 +339,7 @@ impl Build<'_> {
     }
 
     fn sort_by(&mut self, target: Expr, args: Vec<Expr>) -> Expansion {
-        if matches!(target.kind, Kind::Literal(_) | Kind::Map(_) | Kind::Struct { .. }) {
+        if matches!(target.kind, ExprKind::Literal(_) | ExprKind::Map(_) | ExprKind::Struct { .. }) {
             let message =
                 "sortBy can only be applied to a list, identifier, comprehension, call or select expression";
             return Err((target.offset, message.to_owned()));
@@ -356,9 +362,9 @@ impl Build<'_> {
     fn renumber(&mut self, expr: &mut Expr) {
         expr.id = self.macros.id();
         match &mut expr.kind {
-            Kind::Unspecified | Kind::Literal(_) | Kind::Ident(_) => {}
-            Kind::Select { operand, .. } => self.renumber(operand),
-            Kind::Call { target, args, .. } => {
+            ExprKind::Unspecified | ExprKind::Literal(_) | ExprKind::Ident(_) => {}
+            ExprKind::Select { operand, .. } => self.renumber(operand),
+            ExprKind::Call { target, args, .. } => {
                 if let Some(target) = target {
                     self.renumber(target);
                 }
@@ -366,19 +372,19 @@ impl Build<'_> {
                     self.renumber(arg);
                 }
             }
-            Kind::List { elements, .. } => elements.iter_mut().for_each(|element| self.renumber(element)),
-            Kind::Map(entries) => {
+            ExprKind::List { elements, .. } => elements.iter_mut().for_each(|element| self.renumber(element)),
+            ExprKind::Map(entries) => {
                 for entry in entries {
                     self.renumber(&mut entry.key);
                     self.renumber(&mut entry.value);
                 }
             }
-            Kind::Struct { fields, .. } => {
-                for field in fields {
-                    self.renumber(&mut field.value);
+            ExprKind::Struct { fields, .. } => {
+                for value in fields {
+                    self.renumber(value);
                 }
             }
-            Kind::Comprehension(comprehension) => {
+            ExprKind::Comprehension(comprehension) => {
                 let Comprehension { range, init, condition, step, result, .. } = comprehension.as_mut();
                 for child in [range, init, condition, step, result] {
                     self.renumber(child);

@@ -5,47 +5,47 @@ use std::sync::Arc;
 
 use super::constant::Constant;
 use super::cost::Cost;
-use super::library::{Call, Singleton};
-use super::types::Type;
+use super::library::{Implementation, Singleton};
+use super::types::CelType;
 
 /// A step.
-pub(crate) enum Node {
+pub(crate) enum PlanNode {
     Constant(Constant),
     Attribute(Box<Attribute>),
-    And(Vec<Node>),
-    Or(Vec<Node>),
+    And(Vec<PlanNode>),
+    Or(Vec<PlanNode>),
     /// `==`, or `!=` if negated.
     Equal {
-        args: Box<[Node; 2]>,
+        args: Box<[PlanNode; 2]>,
         negated: bool,
     },
     Call(Box<CallNode>),
     /// `or()`, or `orValue()` if it unwraps.
     OptionalOr {
-        args: Box<[Node; 2]>,
+        args: Box<[PlanNode; 2]>,
         unwraps: bool,
         strict: bool,
     },
     /// `in` with a list of constants.
     InSet {
-        value: Box<Node>,
+        value: Box<PlanNode>,
         set: Vec<Constant>,
     },
     List {
-        elements: Vec<Node>,
+        elements: Vec<PlanNode>,
         optional: Vec<bool>,
     },
     Map {
-        entries: Vec<(Node, Node)>,
+        entries: Vec<(PlanNode, PlanNode)>,
         optional: Vec<bool>,
     },
     Fold(Box<Fold>),
     /// `cel.@mapInsert` of `transformMap` and `transformMapEntry`: the map that the loop builds is its accumulator.
     MapInsert {
         slot: usize,
-        accumulator: Box<Node>,
-        key: Option<Box<Node>>,
-        value: Box<Node>,
+        accumulator: Box<PlanNode>,
+        key: Option<Box<PlanNode>>,
+        value: Box<PlanNode>,
     },
 }
 
@@ -64,27 +64,27 @@ pub(crate) enum Base {
     /// A variable of the environment.
     Root(String),
     /// The value of a step.
-    Node(Node),
+    Node(PlanNode),
     /// `condition ? yes : no`
-    Conditional(Box<[Node; 3]>),
+    Conditional(Box<[PlanNode; 3]>),
 }
 
 /// A selection.
 pub(crate) struct Qualifier {
-    pub(crate) key: Key,
+    pub(crate) key: QualifierKey,
     pub(crate) optional: bool,
 }
 
 /// A field, key or index.
-pub(crate) enum Key {
+pub(crate) enum QualifierKey {
     Constant(Constant),
-    Node(Node),
+    Node(PlanNode),
 }
 
 /// A call.
 pub(crate) struct CallNode {
     pub(crate) function: &'static str,
-    pub(crate) args: Vec<Node>,
+    pub(crate) args: Vec<PlanNode>,
     pub(crate) dispatch: Dispatch,
     pub(crate) cost: Cost,
     /// Whether a failed argument ends the call before the next argument is evaluated.
@@ -105,19 +105,19 @@ pub(crate) enum Dispatch {
 
 /// An overload that a call can have.
 pub(crate) struct Candidate {
-    pub(crate) args: Vec<Type>,
-    pub(crate) call: Call,
+    pub(crate) args: Vec<CelType>,
+    pub(crate) call: Implementation,
 }
 
 /// A loop.
 pub(crate) struct Fold {
-    pub(crate) range: Node,
+    pub(crate) range: PlanNode,
     pub(crate) slot: usize,
     pub(crate) two: bool,
-    pub(crate) init: Node,
-    pub(crate) condition: Node,
-    pub(crate) step: Node,
-    pub(crate) result: Node,
+    pub(crate) init: PlanNode,
+    pub(crate) condition: PlanNode,
+    pub(crate) step: PlanNode,
+    pub(crate) result: PlanNode,
     /// Whether the accumulator is a map that the loop builds.
     pub(crate) builds_map: bool,
 }

@@ -6,7 +6,7 @@ use crate::value::{Arena, Opaque, PathCheck, ResourceCheck, Value, typed, work};
 
 /// Why an expression has no value.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Fault<'a> {
+pub(crate) enum NoValue<'a> {
     /// An error with cel-go's text.
     Error(&'a str),
     /// A fact is unknown. `&&` and `||` absorb it like an error.
@@ -68,22 +68,22 @@ impl Cancel {
 }
 
 /// The fault of a function that needs too much memory.
-pub(crate) const LIMIT: Fault<'static> = Fault::Cancelled(Cancel::Limit(Limit::Memory));
+pub(crate) const LIMIT: NoValue<'static> = NoValue::Cancelled(Cancel::Limit(Limit::Memory));
 
 /// The fault of an expression for which the API server fails within itself.
-pub(crate) const INTERNAL: Fault<'static> = Fault::Cancelled(Cancel::Internal);
+pub(crate) const INTERNAL: NoValue<'static> = NoValue::Cancelled(Cancel::Internal);
 
 /// Returns the fault of a comparison that failed within the API server. Its result here is wrong.
-pub(crate) fn comparisons<'a>() -> Result<(), Fault<'a>> {
+pub(crate) fn comparisons<'a>() -> Result<(), NoValue<'a>> {
     if work::has_failed() { Err(INTERNAL) } else { Ok(()) }
 }
 
 /// The value of an expression, or why it has none.
-pub(crate) type Outcome<'a> = Result<Value<'a>, Fault<'a>>;
+pub(crate) type EvalResult<'a> = Result<Value<'a>, NoValue<'a>>;
 
 /// Answer to an authorization check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Decision {
+pub struct Authorization {
     /// Whether the check was allowed.
     pub allowed: bool,
     /// Reason that the authorizer gave.
@@ -93,37 +93,37 @@ pub struct Decision {
 }
 
 /// Source of facts for functions.
-pub(crate) trait Answers {
+pub(crate) trait FactSource {
     /// The answer to an authorization check, if it is known.
-    fn decision(&self, query: &Query<'_>) -> Option<Decision>;
+    fn decision(&self, query: &Query<'_>) -> Option<Authorization>;
 }
 
 /// Facilities of functions besides their arguments.
 #[derive(Clone, Copy)]
-pub(crate) struct Context<'a> {
+pub(crate) struct EvalContext<'a> {
     pub(crate) arena: &'a Arena,
-    pub(crate) answers: &'a dyn Answers,
+    pub(crate) answers: &'a dyn FactSource,
     /// Whether there is time left.
     pub(crate) keep_going: &'a dyn Fn() -> bool,
 }
 
-impl<'a> Context<'a> {
+impl<'a> EvalContext<'a> {
     pub(crate) fn text(&self, text: &str) -> Value<'a> {
         Value::String(self.arena.text(text))
     }
 
-    pub(crate) fn error<T>(&self, text: &str) -> Result<T, Fault<'a>> {
-        Err(Fault::Error(self.arena.text(text)))
+    pub(crate) fn error<T>(&self, text: &str) -> Result<T, NoValue<'a>> {
+        Err(NoValue::Error(self.arena.text(text)))
     }
 
     /// Returns a fault unless so many bytes are left. Functions ask before they build a value that can be much larger than their
     /// arguments.
-    pub(crate) fn reserve(&self, bytes: usize) -> Result<(), Fault<'a>> {
+    pub(crate) fn reserve(&self, bytes: usize) -> Result<(), NoValue<'a>> {
         if self.arena.has_room(bytes) { Ok(()) } else { Err(LIMIT) }
     }
 
     /// The result of a comparison with a value of a document.
-    pub(crate) fn equality(&self, left: &Value<'a>, right: &Value<'a>) -> Result<bool, Fault<'a>> {
+    pub(crate) fn equality(&self, left: &Value<'a>, right: &Value<'a>) -> Result<bool, NoValue<'a>> {
         match typed::compare(left, right) {
             Equality::Misfit(value, shape) => self.unwrapped(Value::Typed(value, shape)).map(|_| false),
             Equality::Unhashable => Err(INTERNAL),
@@ -169,16 +169,16 @@ impl<'a> Context<'a> {
 }
 
 /// The error of an operator without an overload for its arguments.
-pub(crate) fn no_such_overload<'a>() -> Fault<'a> {
-    Fault::Error("no such overload")
+pub(crate) fn no_such_overload<'a>() -> NoValue<'a> {
+    NoValue::Error("no such overload")
 }
 
-impl<'a> Context<'a> {
+impl<'a> EvalContext<'a> {
     /// The value of an optional or of a document, which can be an error.
-    pub(crate) fn unwrapped(&self, value: Value<'a>) -> Outcome<'a> {
+    pub(crate) fn unwrapped(&self, value: Value<'a>) -> EvalResult<'a> {
         match value {
-            Value::Opaque(Opaque::Failed(message)) => Err(Fault::Error(message)),
-            Value::Typed(value, shape) => typed::read(value, shape, self.arena).map_err(Fault::Error),
+            Value::Opaque(Opaque::Failed(message)) => Err(NoValue::Error(message)),
+            Value::Typed(value, shape) => typed::read(value, shape, self.arena).map_err(NoValue::Error),
             value => Ok(value),
         }
     }

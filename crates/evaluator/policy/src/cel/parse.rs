@@ -1,11 +1,11 @@
 //! The parser: recursive descent that ends at the first syntax error. It accepts what cel-go's grammar accepts, and has its limits of
 //! nesting. A syntax error has the words of this crate, and every other error those of cel-go.
 
-use super::ast::{Expr, Kind, Literal};
+use super::ast::{Expr, ExprKind, Literal};
 use super::error::Problems;
-use super::macros::{Macros, Outcome};
+use super::macros::{Expanded, Macros};
 use super::operators;
-use super::token::{self, Lexeme, Token};
+use super::token::{self, CelToken, Lexeme};
 use super::unescape::literal;
 use crate::release::Release;
 
@@ -77,17 +77,17 @@ pub(crate) fn parse(source: &str, release: Release) -> Parsed {
         release,
     };
     let parsed = if parser.problems.is_empty() { parser.whole() } else { Err(Abort) };
-    let expr = parsed.unwrap_or(Expr { id: 0, offset: 0, kind: Kind::Unspecified });
+    let expr = parsed.unwrap_or(Expr { id: 0, offset: 0, kind: ExprKind::Unspecified });
     Parsed { expr, ids: parser.macros.next_id, problems: parser.problems }
 }
 
 impl<'s> Parser<'s> {
     pub(super) fn lexeme(&self, ahead: usize) -> Lexeme<'s> {
-        let last = Lexeme { token: Token::End, offset: 0, text: "" };
+        let last = Lexeme { token: CelToken::End, offset: 0, text: "" };
         self.lexemes.get(self.at + ahead).or(self.lexemes.last()).copied().unwrap_or(last)
     }
 
-    pub(super) fn current(&self) -> Token {
+    pub(super) fn current(&self) -> CelToken {
         self.lexeme(0).token
     }
 
@@ -98,7 +98,7 @@ impl<'s> Parser<'s> {
     }
 
     /// Consumes the current token if it is this one.
-    pub(super) fn accept(&mut self, token: Token) -> bool {
+    pub(super) fn accept(&mut self, token: CelToken) -> bool {
         let is_accepted = self.current() == token;
         if is_accepted {
             self.take();
@@ -107,7 +107,7 @@ impl<'s> Parser<'s> {
     }
 
     /// Consumes a token, which errors call by this name.
-    pub(super) fn expect(&mut self, token: Token, name: &str) -> Parse<Lexeme<'s>> {
+    pub(super) fn expect(&mut self, token: CelToken, name: &str) -> Parse<Lexeme<'s>> {
         if self.current() == token { Ok(self.take()) } else { self.fail(name) }
     }
 
@@ -115,7 +115,7 @@ impl<'s> Parser<'s> {
     pub(super) fn fail<T>(&mut self, expected: &str) -> Parse<T> {
         let Lexeme { token, offset, text } = self.lexeme(0);
         let found = match text.char_indices().nth(MAX_SHOWN) {
-            _ if token == Token::End => "the end of the expression".to_owned(),
+            _ if token == CelToken::End => "the end of the expression".to_owned(),
             Some((end, _)) => format!("{:?}", format!("{}…", text.get(..end).unwrap_or_default())),
             None => format!("{text:?}"),
         };
@@ -145,24 +145,24 @@ impl<'s> Parser<'s> {
 
     fn whole(&mut self) -> Parse<Expr> {
         let expr = self.expr()?;
-        self.expect(Token::End, "an operator or the end of the expression")?;
+        self.expect(CelToken::End, "an operator or the end of the expression")?;
         Ok(expr)
     }
 
     pub(super) fn expr(&mut self) -> Parse<Expr> {
         self.enter(|depth| &mut depth.expr)?;
         let mut result = self.or()?;
-        if self.current() == Token::Question {
+        if self.current() == CelToken::Question {
             let offset = self.take().offset;
             let id = self.macros.id();
             let mut height = self.height;
             let yes = self.or()?;
             height = height.max(self.height);
-            self.expect(Token::Colon, "':'")?;
+            self.expect(CelToken::Colon, "':'")?;
             let no = self.expr()?;
             height = height.max(self.height);
             let args = vec![result, yes, no];
-            let kind = Kind::Call { function: operators::CONDITIONAL.to_owned(), target: None, args };
+            let kind = ExprKind::Call { function: operators::CONDITIONAL.to_owned(), target: None, args };
             result = self.nested(Expr { id, offset, kind }, height)?;
         }
         self.depth.expr -= 1;
@@ -170,15 +170,15 @@ impl<'s> Parser<'s> {
     }
 
     fn or(&mut self) -> Parse<Expr> {
-        self.chain(Token::Or, operators::LOGICAL_OR, |parser| {
-            parser.chain(Token::And, operators::LOGICAL_AND, Self::relation)
+        self.chain(CelToken::Or, operators::LOGICAL_OR, |parser| {
+            parser.chain(CelToken::And, operators::LOGICAL_AND, Self::relation)
         })
     }
 
     /// `a || b || c`, as one call with all terms.
     fn chain(
         &mut self,
-        token: Token,
+        token: CelToken,
         function: &str,
         term: impl Fn(&mut Self) -> Parse<Expr>,
     ) -> Parse<Expr> {
@@ -196,7 +196,7 @@ impl<'s> Parser<'s> {
         }
         self.height = height;
         let id = self.macros.id();
-        Ok(Expr { id, offset, kind: Kind::Call { function: function.to_owned(), target: None, args } })
+        Ok(Expr { id, offset, kind: ExprKind::Call { function: function.to_owned(), target: None, args } })
     }
 
     fn relation(&mut self) -> Parse<Expr> {
@@ -206,13 +206,13 @@ impl<'s> Parser<'s> {
         let mut links = 0;
         loop {
             let function = match self.current() {
-                Token::Less => operators::LESS,
-                Token::LessEquals => operators::LESS_EQUALS,
-                Token::GreaterEquals => operators::GREATER_EQUALS,
-                Token::Greater => operators::GREATER,
-                Token::Equals => operators::EQUALS,
-                Token::NotEquals => operators::NOT_EQUALS,
-                Token::In => operators::IN,
+                CelToken::Less => operators::LESS,
+                CelToken::LessEquals => operators::LESS_EQUALS,
+                CelToken::GreaterEquals => operators::GREATER_EQUALS,
+                CelToken::Greater => operators::GREATER,
+                CelToken::Equals => operators::EQUALS,
+                CelToken::NotEquals => operators::NOT_EQUALS,
+                CelToken::In => operators::IN,
                 _ => break,
             };
             let operator = self.take();
@@ -229,7 +229,7 @@ impl<'s> Parser<'s> {
     }
 
     fn binary(&mut self, function: &str, operator: Lexeme<'_>, left: Expr, right: Expr) -> Expr {
-        let kind = Kind::Call { function: function.to_owned(), target: None, args: vec![left, right] };
+        let kind = ExprKind::Call { function: function.to_owned(), target: None, args: vec![left, right] };
         Expr { id: self.macros.id(), offset: operator.offset, kind }
     }
 
@@ -241,8 +241,8 @@ impl<'s> Parser<'s> {
         let mut left = self.product(&mut links)?;
         loop {
             let function = match self.current() {
-                Token::Plus => operators::ADD,
-                Token::Minus => operators::SUBTRACT,
+                CelToken::Plus => operators::ADD,
+                CelToken::Minus => operators::SUBTRACT,
                 _ => break,
             };
             let operator = self.take();
@@ -264,9 +264,9 @@ impl<'s> Parser<'s> {
         let mut left = self.unary()?;
         loop {
             let function = match self.current() {
-                Token::Star => operators::MULTIPLY,
-                Token::Slash => operators::DIVIDE,
-                Token::Percent => operators::MODULO,
+                CelToken::Star => operators::MULTIPLY,
+                CelToken::Slash => operators::DIVIDE,
+                CelToken::Percent => operators::MODULO,
                 _ => break,
             };
             let operator = self.take();
@@ -283,8 +283,9 @@ impl<'s> Parser<'s> {
 
     fn unary(&mut self) -> Parse<Expr> {
         let operator = self.current();
-        let literal = operator == Token::Minus && matches!(self.lexeme(1).token, Token::Int | Token::Float);
-        if literal || !matches!(operator, Token::Minus | Token::Not) {
+        let literal =
+            operator == CelToken::Minus && matches!(self.lexeme(1).token, CelToken::Int | CelToken::Float);
+        if literal || !matches!(operator, CelToken::Minus | CelToken::Not) {
             return self.member();
         }
         let offset = self.lexeme(0).offset;
@@ -296,8 +297,8 @@ impl<'s> Parser<'s> {
         if count % 2 == 0 {
             return Ok(operand);
         }
-        let function = if operator == Token::Minus { operators::NEGATE } else { operators::LOGICAL_NOT };
-        let kind = Kind::Call { function: function.to_owned(), target: None, args: vec![operand] };
+        let function = if operator == CelToken::Minus { operators::NEGATE } else { operators::LOGICAL_NOT };
+        let kind = ExprKind::Call { function: function.to_owned(), target: None, args: vec![operand] };
         Ok(Expr { id: self.macros.id(), offset, kind })
     }
 
@@ -309,8 +310,8 @@ impl<'s> Parser<'s> {
         loop {
             let height = self.height;
             operand = match self.current() {
-                Token::Dot => self.selection(operand)?,
-                Token::LeftBracket => self.index(operand)?,
+                CelToken::Dot => self.selection(operand)?,
+                CelToken::LeftBracket => self.index(operand)?,
                 _ => break,
             };
             operand = self.nested(operand, height.max(self.height))?;
@@ -323,36 +324,36 @@ impl<'s> Parser<'s> {
     /// `.field`, `.?field` or `.method(…)`.
     fn selection(&mut self, operand: Expr) -> Parse<Expr> {
         let dot = self.take();
-        if self.current() == Token::Identifier && self.lexeme(1).token == Token::LeftParen {
+        if self.current() == CelToken::Identifier && self.lexeme(1).token == CelToken::LeftParen {
             let name = self.take();
             let open = self.take();
             let args = self.arguments()?;
             return Ok(self.call(name.text, Some(operand), args, open));
         }
-        let optional = self.accept(Token::Question);
+        let optional = self.accept(CelToken::Question);
         let (field, offset) = self.field_name()?;
         let id = self.macros.id();
         let kind = if optional {
-            let literal = Kind::Literal(Literal::String(field));
+            let literal = ExprKind::Literal(Literal::String(field));
             let field = Expr { id: self.macros.id(), offset, kind: literal };
-            Kind::Call {
+            ExprKind::Call {
                 function: operators::OPT_SELECT.to_owned(),
                 target: None,
                 args: vec![operand, field],
             }
         } else {
-            Kind::Select { operand: Box::new(operand), field, test_only: false }
+            ExprKind::Select { operand: Box::new(operand), field, test_only: false }
         };
         Ok(Expr { id, offset: dot.offset, kind })
     }
 
     /// The name of a field without backticks, and its offset.
     pub(super) fn field_name(&mut self) -> Parse<(String, usize)> {
-        if !matches!(self.current(), Token::Identifier | Token::EscapedIdentifier) {
+        if !matches!(self.current(), CelToken::Identifier | CelToken::EscapedIdentifier) {
             return self.fail(FIELD_NAME);
         }
         let name = self.take();
-        if name.token == Token::EscapedIdentifier && !self.release.accepts_escaped_fields() {
+        if name.token == CelToken::EscapedIdentifier && !self.release.accepts_escaped_fields() {
             self.problems.report(name.offset, "unsupported syntax: '`'".to_owned());
         }
         Ok((name.text.trim_matches('`').to_owned(), name.offset))
@@ -360,17 +361,17 @@ impl<'s> Parser<'s> {
 
     fn index(&mut self, operand: Expr) -> Parse<Expr> {
         let open = self.take();
-        let optional = self.accept(Token::Question);
+        let optional = self.accept(CelToken::Question);
         let index = self.expr()?;
-        self.expect(Token::RightBracket, "']'")?;
+        self.expect(CelToken::RightBracket, "']'")?;
         let function = if optional { operators::OPT_INDEX } else { operators::INDEX };
         Ok(self.binary(function, open, operand, index))
     }
 
     fn call(&mut self, name: &str, target: Option<Expr>, args: Vec<Expr>, open: Lexeme<'_>) -> Expr {
         match self.macros.expand(name, target, args, open.offset) {
-            Outcome::Expr(expr) => expr,
-            Outcome::Error { offset, message } => {
+            Expanded::Expr(expr) => expr,
+            Expanded::Error { offset, message } => {
                 self.problems.report(offset, message);
                 self.macros.unspecified(offset)
             }
@@ -381,15 +382,15 @@ impl<'s> Parser<'s> {
     fn arguments(&mut self) -> Parse<Vec<Expr>> {
         let mut args = Vec::new();
         let mut height = 0;
-        if !self.accept(Token::RightParen) {
+        if !self.accept(CelToken::RightParen) {
             loop {
                 args.push(self.expr()?);
                 height = height.max(self.height);
-                if !self.accept(Token::Comma) {
+                if !self.accept(CelToken::Comma) {
                     break;
                 }
             }
-            self.expect(Token::RightParen, "',' or ')'")?;
+            self.expect(CelToken::RightParen, "',' or ')'")?;
         }
         self.height = height;
         Ok(args)
@@ -397,36 +398,38 @@ impl<'s> Parser<'s> {
 
     fn primary(&mut self) -> Parse<Expr> {
         match self.current() {
-            Token::LeftParen => {
+            CelToken::LeftParen => {
                 self.take();
                 let expr = self.expr()?;
-                self.expect(Token::RightParen, "')'")?;
+                self.expect(CelToken::RightParen, "')'")?;
                 Ok(expr)
             }
-            Token::LeftBracket => self.list(),
-            Token::LeftBrace => self.map(),
-            Token::Dot | Token::Identifier => self.identifier(),
+            CelToken::LeftBracket => self.list(),
+            CelToken::LeftBrace => self.map(),
+            CelToken::Dot | CelToken::Identifier => self.identifier(),
             _ => self.literal(),
         }
     }
 
     fn identifier(&mut self) -> Parse<Expr> {
         let start = self.lexeme(0);
-        let leading = self.accept(Token::Dot);
+        let leading = self.accept(CelToken::Dot);
         let mut ahead = 1;
-        while self.lexeme(ahead).token == Token::Dot && self.lexeme(ahead + 1).token == Token::Identifier {
+        while self.lexeme(ahead).token == CelToken::Dot
+            && self.lexeme(ahead + 1).token == CelToken::Identifier
+        {
             ahead += 2;
         }
-        if self.lexeme(ahead).token == Token::LeftBrace {
+        if self.lexeme(ahead).token == CelToken::LeftBrace {
             return self.message(leading);
         }
-        let name = self.expect(Token::Identifier, "a name")?;
+        let name = self.expect(CelToken::Identifier, "a name")?;
         let text = if leading { format!(".{}", name.text) } else { name.text.to_owned() };
         let reserved = is_reserved(name.text);
         if reserved {
             self.problems.report(start.offset, format!("reserved identifier: {}", name.text));
         }
-        if self.current() == Token::LeftParen {
+        if self.current() == CelToken::LeftParen {
             let open = self.take();
             let args = self.arguments()?;
             return Ok(if reserved {
@@ -439,13 +442,13 @@ impl<'s> Parser<'s> {
             return Ok(self.macros.unspecified(start.offset));
         }
         self.height = 0;
-        Ok(Expr { id: self.macros.id(), offset: name.offset, kind: Kind::Ident(text) })
+        Ok(Expr { id: self.macros.id(), offset: name.offset, kind: ExprKind::Ident(text) })
     }
 
     fn literal(&mut self) -> Parse<Expr> {
         let start = self.lexeme(0);
-        let is_number = matches!(self.lexeme(1).token, Token::Int | Token::Float);
-        let negative = is_number && self.accept(Token::Minus);
+        let is_number = matches!(self.lexeme(1).token, CelToken::Int | CelToken::Float);
+        let negative = is_number && self.accept(CelToken::Minus);
         if !self.current().is_literal() {
             return self.fail(VALUE);
         }
@@ -453,10 +456,10 @@ impl<'s> Parser<'s> {
         self.height = 0;
         let literal = literal(lexeme, negative);
         let kind = match literal {
-            Ok(literal) => Kind::Literal(literal),
+            Ok(literal) => ExprKind::Literal(literal),
             Err(message) => {
                 self.problems.report(start.offset, message);
-                Kind::Unspecified
+                ExprKind::Unspecified
             }
         };
         Ok(Expr { id: self.macros.id(), offset: start.offset, kind })

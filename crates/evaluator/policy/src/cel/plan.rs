@@ -2,30 +2,30 @@
 
 use std::sync::Arc;
 
-use super::ast::{Comprehension, Expr, Kind, Literal};
-use super::check::{Checked, Reference};
+use super::ast::{Comprehension, Expr, ExprKind, Literal};
+use super::check::{CheckedExpression, Declared};
 use super::constant::Constant;
 use super::cost::Cost;
 use super::environment::{Environment, is_undefined};
 use super::eval;
 use super::library::{Function, Overload, regex};
 use super::macros::ACCUMULATOR;
-use super::node::{Attribute, Base, CallNode, Candidate, Dispatch, Fold, Key, Node, Qualifier};
+use super::node::{Attribute, Base, CallNode, Candidate, Dispatch, Fold, PlanNode, Qualifier, QualifierKey};
 use super::operators;
 
 /// Plans an expression that was checked. Fails if a constant cannot be converted.
 pub(crate) fn plan(
     expr: &Expr,
-    checked: &Checked,
+    checked: &CheckedExpression,
     environment: &Environment,
-) -> Result<(Node, usize), String> {
+) -> Result<(PlanNode, usize), String> {
     let mut planner = Planner { checked, environment, scopes: Vec::new(), slots: 0 };
     let node = planner.plan(expr)?;
     Ok((node, planner.slots))
 }
 
 struct Planner<'e> {
-    checked: &'e Checked,
+    checked: &'e CheckedExpression,
     environment: &'e Environment,
     /// Names of loop variables with their slots; names that are hidden while a result is computed are absent.
     scopes: Vec<(String, usize)>,
@@ -33,47 +33,47 @@ struct Planner<'e> {
 }
 
 impl Planner<'_> {
-    fn plan(&mut self, expr: &Expr) -> Result<Node, String> {
+    fn plan(&mut self, expr: &Expr) -> Result<PlanNode, String> {
         match &expr.kind {
-            Kind::Unspecified | Kind::Struct { .. } => Err("unsupported expr".to_owned()),
-            Kind::Literal(literal) => Ok(Node::Constant(Constant::Literal(literal.clone()))),
-            Kind::Ident(_) => self.identifier(expr),
-            Kind::Select { operand, field, test_only } => self.select(expr, operand, field, *test_only),
-            Kind::Call { function, target, args } => self.call(expr, function, target.as_deref(), args),
-            Kind::List { elements, optional } => {
+            ExprKind::Unspecified | ExprKind::Struct { .. } => Err("unsupported expr".to_owned()),
+            ExprKind::Literal(literal) => Ok(PlanNode::Constant(Constant::Literal(literal.clone()))),
+            ExprKind::Ident(_) => self.identifier(expr),
+            ExprKind::Select { operand, field, test_only } => self.select(expr, operand, field, *test_only),
+            ExprKind::Call { function, target, args } => self.call(expr, function, target.as_deref(), args),
+            ExprKind::List { elements, optional } => {
                 let elements = self.all(elements)?;
-                let constant = elements.iter().all(|element| matches!(element, Node::Constant(_)));
-                let node = Node::List { elements, optional: optional.clone() };
+                let constant = elements.iter().all(|element| matches!(element, PlanNode::Constant(_)));
+                let node = PlanNode::List { elements, optional: optional.clone() };
                 Ok(if constant { eval::fold(node) } else { node })
             }
-            Kind::Map(entries) => {
+            ExprKind::Map(entries) => {
                 let mut planned = Vec::with_capacity(entries.len());
                 for entry in entries {
                     planned.push((self.plan(&entry.key)?, self.plan(&entry.value)?));
                 }
-                let constant = |node: &Node| matches!(node, Node::Constant(_));
+                let constant = |node: &PlanNode| matches!(node, PlanNode::Constant(_));
                 let is_constant = planned.iter().all(|(key, value)| constant(key) && constant(value));
                 let optional = entries.iter().map(|entry| entry.optional).collect();
-                let node = Node::Map { entries: planned, optional };
+                let node = PlanNode::Map { entries: planned, optional };
                 Ok(if is_constant { eval::fold(node) } else { node })
             }
-            Kind::Comprehension(comprehension) => self.comprehension(comprehension),
+            ExprKind::Comprehension(comprehension) => self.comprehension(comprehension),
         }
     }
 
-    fn all(&mut self, exprs: &[Expr]) -> Result<Vec<Node>, String> {
+    fn all(&mut self, exprs: &[Expr]) -> Result<Vec<PlanNode>, String> {
         exprs.iter().map(|expr| self.plan(expr)).collect()
     }
 
-    fn identifier(&mut self, expr: &Expr) -> Result<Node, String> {
+    fn identifier(&mut self, expr: &Expr) -> Result<PlanNode, String> {
         match self.checked.reference(expr) {
-            Some(Reference::Type(name)) => {
+            Some(Declared::Type(name)) => {
                 if self.environment.structs.contains_key(name) || is_undefined(name) {
                     return Err(format!("reference to undefined type: {name}"));
                 }
-                Ok(Node::Constant(Constant::Type(name.clone())))
+                Ok(PlanNode::Constant(Constant::Type(name.clone())))
             }
-            Some(Reference::Variable(name)) => {
+            Some(Declared::Variable(name)) => {
                 let local = self.scopes.iter().rev().find(|(variable, _)| variable == name);
                 let root = || Base::Root(name.trim_start_matches('.').to_owned());
                 let base = local.map_or_else(root, |(_, slot)| Base::Local(*slot));
@@ -83,16 +83,22 @@ impl Planner<'_> {
         }
     }
 
-    fn select(&mut self, expr: &Expr, operand: &Expr, field: &str, test_only: bool) -> Result<Node, String> {
+    fn select(
+        &mut self,
+        expr: &Expr,
+        operand: &Expr,
+        field: &str,
+        test_only: bool,
+    ) -> Result<PlanNode, String> {
         if self.checked.reference(expr).is_some() {
             return self.identifier(expr);
         }
         let operand = self.plan(operand)?;
-        let key = Key::Constant(Constant::Literal(Literal::String(field.to_owned())));
+        let key = QualifierKey::Constant(Constant::Literal(Literal::String(field.to_owned())));
         let mut attribute = into_attribute(operand);
         attribute.qualifiers.push(Qualifier { key, optional: false });
         attribute.test_only |= test_only;
-        Ok(Node::Attribute(Box::new(attribute)))
+        Ok(PlanNode::Attribute(Box::new(attribute)))
     }
 
     fn call(
@@ -101,9 +107,9 @@ impl Planner<'_> {
         name: &str,
         target: Option<&Expr>,
         args: &[Expr],
-    ) -> Result<Node, String> {
+    ) -> Result<PlanNode, String> {
         let (function_name, overloads, namespaced) = match self.checked.reference(expr) {
-            Some(Reference::Function { name, overloads, namespaced }) => {
+            Some(Declared::Function { name, overloads, namespaced }) => {
                 (*name, overloads.clone(), *namespaced)
             }
             _ => return Err(format!("no such overload: {name}()")),
@@ -116,15 +122,16 @@ impl Planner<'_> {
             planned.push(self.plan(arg)?);
         }
         match function_name {
-            operators::LOGICAL_AND => return Ok(Node::And(planned)),
-            operators::LOGICAL_OR => return Ok(Node::Or(planned)),
+            operators::LOGICAL_AND => return Ok(PlanNode::And(planned)),
+            operators::LOGICAL_OR => return Ok(PlanNode::Or(planned)),
             operators::EQUALS | operators::NOT_EQUALS => {
                 let negated = function_name == operators::NOT_EQUALS;
-                return pair(planned).map(|args| Node::Equal { args, negated });
+                return pair(planned).map(|args| PlanNode::Equal { args, negated });
             }
             operators::CONDITIONAL => {
-                let branches: Box<[Node; 3]> = Box::new(
-                    <[Node; 3]>::try_from(planned).map_err(|_| "no such overload: _?_:_(...)".to_owned())?,
+                let branches: Box<[PlanNode; 3]> = Box::new(
+                    <[PlanNode; 3]>::try_from(planned)
+                        .map_err(|_| "no such overload: _?_:_(...)".to_owned())?,
                 );
                 return Ok(attribute(Base::Conditional(branches)));
             }
@@ -133,7 +140,7 @@ impl Planner<'_> {
             "or" | "orValue" if planned.len() == 2 => {
                 let unwraps = function_name == "orValue";
                 let strict = self.environment.release.or_is_strict();
-                return pair(planned).map(|args| Node::OptionalOr { args, unwraps, strict });
+                return pair(planned).map(|args| PlanNode::OptionalOr { args, unwraps, strict });
             }
             operators::MAP_INSERT => return self.map_insert(planned),
             _ => {}
@@ -141,7 +148,7 @@ impl Planner<'_> {
         self.ordinary_call(function_name, &overloads, planned)
     }
 
-    fn map_insert(&mut self, planned: Vec<Node>) -> Result<Node, String> {
+    fn map_insert(&mut self, planned: Vec<PlanNode>) -> Result<PlanNode, String> {
         let slot = self.scopes.iter().rev().find(|(name, _)| name == ACCUMULATOR).map(|(_, slot)| *slot);
         let (Some(slot), mut planned) = (slot, planned.into_iter()) else {
             return Err("unsupported expr".to_owned());
@@ -153,15 +160,15 @@ impl Planner<'_> {
             Some(value) => (Some(Box::new(first)), value),
             None => (None, first),
         };
-        Ok(Node::MapInsert { slot, accumulator: Box::new(accumulator), key, value: Box::new(value) })
+        Ok(PlanNode::MapInsert { slot, accumulator: Box::new(accumulator), key, value: Box::new(value) })
     }
 
     fn ordinary_call(
         &mut self,
         name: &'static str,
         overloads: &[&'static str],
-        args: Vec<Node>,
-    ) -> Result<Node, String> {
+        args: Vec<PlanNode>,
+    ) -> Result<PlanNode, String> {
         let environment = self.environment;
         let Some(function) = environment.library.find(name) else {
             return Err(format!("no such overload: {name}()"));
@@ -171,15 +178,17 @@ impl Planner<'_> {
             _ => None,
         };
         if resolved == Some("in_list")
-            && let [_, Node::Constant(Constant::List(items))] = args.as_slice()
+            && let [_, PlanNode::Constant(Constant::List(items))] = args.as_slice()
         {
             if items.is_empty() {
-                return Ok(Node::Constant(Constant::Literal(Literal::Bool(false))));
+                return Ok(PlanNode::Constant(Constant::Literal(Literal::Bool(false))));
             }
             if items.iter().all(is_hashable) {
                 let mut args = args.into_iter();
-                if let (Some(value), Some(Node::Constant(Constant::List(set)))) = (args.next(), args.next()) {
-                    return Ok(Node::InSet { value: Box::new(value), set });
+                if let (Some(value), Some(PlanNode::Constant(Constant::List(set)))) =
+                    (args.next(), args.next())
+                {
+                    return Ok(PlanNode::InSet { value: Box::new(value), set });
                 }
                 return Err("unsupported expr".to_owned());
             }
@@ -188,9 +197,9 @@ impl Planner<'_> {
         let (dispatch, variadic) = dispatch(function, resolved, args.len())?;
         let variadic = variadic || regex.is_some();
         let cost = Cost::new(name, resolved.unwrap_or(""), environment.release);
-        let constant_argument = matches!(args.as_slice(), [Node::Constant(_)]);
+        let constant_argument = matches!(args.as_slice(), [PlanNode::Constant(_)]);
         let non_strict = name == operators::NOT_STRICTLY_FALSE;
-        let node = Node::Call(Box::new(CallNode {
+        let node = PlanNode::Call(Box::new(CallNode {
             function: name,
             args,
             dispatch,
@@ -206,7 +215,7 @@ impl Planner<'_> {
     fn compile_pattern(
         name: &str,
         overload: Option<&str>,
-        args: &[Node],
+        args: &[PlanNode],
     ) -> Result<Option<Arc<::regex::Regex>>, String> {
         let is_regex = match name {
             "matches" => true,
@@ -214,19 +223,19 @@ impl Planner<'_> {
             _ => false,
         };
         match args.get(1) {
-            Some(Node::Constant(Constant::Literal(Literal::String(pattern)))) if is_regex => {
+            Some(PlanNode::Constant(Constant::Literal(Literal::String(pattern)))) if is_regex => {
                 match regex::compile(pattern) {
                     Ok(regex) => Ok(Some(Arc::new(regex))),
                     // The call compiles the pattern again and has no result.
-                    Err(regex::Refusal::TooLarge) => Ok(None),
-                    Err(regex::Refusal::Invalid(message)) => Err(message),
+                    Err(regex::PatternError::TooLarge) => Ok(None),
+                    Err(regex::PatternError::Invalid(message)) => Err(message),
                 }
             }
             _ => Ok(None),
         }
     }
 
-    fn comprehension(&mut self, comprehension: &Comprehension) -> Result<Node, String> {
+    fn comprehension(&mut self, comprehension: &Comprehension) -> Result<PlanNode, String> {
         let init = self.plan(&comprehension.init)?;
         let range = self.plan(&comprehension.range)?;
         // Three slots: accumulator and two variables. They are not reused, so that a program needs no depth.
@@ -245,30 +254,30 @@ impl Planner<'_> {
         self.scopes.truncate(inner);
         let result = self.plan(&comprehension.result)?;
         self.scopes.truncate(outer);
-        let builds_map = matches!(&comprehension.init.kind, Kind::Map(entries) if entries.is_empty())
+        let builds_map = matches!(&comprehension.init.kind, ExprKind::Map(entries) if entries.is_empty())
             && comprehension.accumulator == ACCUMULATOR;
         let two = comprehension.second_variable.is_some();
-        Ok(Node::Fold(Box::new(Fold { range, slot, two, init, condition, step, result, builds_map })))
+        Ok(PlanNode::Fold(Box::new(Fold { range, slot, two, init, condition, step, result, builds_map })))
     }
 }
 
-fn attribute(base: Base) -> Node {
-    Node::Attribute(Box::new(Attribute { base, qualifiers: Vec::new(), test_only: false }))
+fn attribute(base: Base) -> PlanNode {
+    PlanNode::Attribute(Box::new(Attribute { base, qualifiers: Vec::new(), test_only: false }))
 }
 
 /// The attribute of a step, to which selections can be added.
-fn into_attribute(node: Node) -> Attribute {
+fn into_attribute(node: PlanNode) -> Attribute {
     match node {
-        Node::Attribute(attribute) if !attribute.test_only => *attribute,
+        PlanNode::Attribute(attribute) if !attribute.test_only => *attribute,
         node => Attribute { base: Base::Node(node), qualifiers: Vec::new(), test_only: false },
     }
 }
 
-fn index(args: [Node; 2], optional: bool) -> Result<Node, String> {
+fn index(args: [PlanNode; 2], optional: bool) -> Result<PlanNode, String> {
     let [operand, index] = args;
     let mut attribute = into_attribute(operand);
     let key = match index {
-        Node::Constant(constant) => {
+        PlanNode::Constant(constant) => {
             let refused = match &constant {
                 Constant::Literal(Literal::Null) => "types.Null",
                 Constant::Literal(Literal::Bytes(_)) => "types.Bytes",
@@ -283,16 +292,16 @@ fn index(args: [Node; 2], optional: bool) -> Result<Node, String> {
             if !refused.is_empty() {
                 return Err(format!("invalid qualifier type: {refused}"));
             }
-            Key::Constant(constant)
+            QualifierKey::Constant(constant)
         }
-        node => Key::Node(node),
+        node => QualifierKey::Node(node),
     };
     attribute.qualifiers.push(Qualifier { key, optional });
-    Ok(Node::Attribute(Box::new(attribute)))
+    Ok(PlanNode::Attribute(Box::new(attribute)))
 }
 
-fn pair(planned: Vec<Node>) -> Result<Box<[Node; 2]>, String> {
-    <[Node; 2]>::try_from(planned).map(Box::new).map_err(|_| "no such overload".to_owned())
+fn pair(planned: Vec<PlanNode>) -> Result<Box<[PlanNode; 2]>, String> {
+    <[PlanNode; 2]>::try_from(planned).map(Box::new).map_err(|_| "no such overload".to_owned())
 }
 
 fn is_hashable(constant: &Constant) -> bool {

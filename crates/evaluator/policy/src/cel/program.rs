@@ -3,20 +3,20 @@
 use super::environment::Environment;
 use super::error::Problems;
 use super::estimate::{self, Sizes};
-use super::eval::{self, Shared};
-use super::node::Node;
-use super::outcome::Outcome;
+use super::eval::{self, EvalInput};
+use super::node::PlanNode;
+use super::outcome::EvalResult;
 use super::plan;
 use super::reads::{Reads, reads};
-use super::types::Type;
+use super::types::CelType;
 use super::{check, literals, parse};
 
 /// A compiled expression.
 pub(crate) struct Program {
-    node: Node,
+    node: PlanNode,
     slots: usize,
     rewraps: bool,
-    pub(crate) output: Type,
+    pub(crate) output: CelType,
     pub(crate) reads: Reads,
 }
 
@@ -71,7 +71,7 @@ fn on_deep_stack<T: Send>(source: &str, run: impl FnOnce() -> T + Send) -> Optio
 }
 
 /// Types that a field accepts; any type if there are none.
-pub(crate) type Accepted = &'static [Type];
+pub(crate) type Accepted = &'static [CelType];
 
 impl Program {
     /// Compiles an expression, one that can be deep on a stack of its own.
@@ -97,7 +97,7 @@ impl Program {
             let message = match accepted {
                 [one] => format!("must evaluate to {} but got {found}", one.declared_name()),
                 several => {
-                    let names: Vec<String> = several.iter().map(Type::declared_name).collect();
+                    let names: Vec<String> = several.iter().map(CelType::declared_name).collect();
                     format!("must evaluate to one of [{}] but got {found}", names.join(" "))
                 }
             };
@@ -111,7 +111,7 @@ impl Program {
     fn check(
         source: &str,
         environment: &Environment,
-    ) -> Result<(super::ast::Expr, check::Checked), CompileError> {
+    ) -> Result<(super::ast::Expr, check::CheckedExpression), CompileError> {
         let refuse = |problems: Problems| CompileError::Problems { problems, source: source.to_owned() };
         let parsed = parse::parse(source, environment.release);
         if !parsed.problems.is_empty() {
@@ -138,7 +138,7 @@ impl Program {
     }
 
     /// Evaluates the expression. Returns the result and its cost.
-    pub(crate) fn evaluate<'a>(&'a self, limit: u64, shared: Shared<'a, '_>) -> (Outcome<'a>, u64) {
+    pub(crate) fn evaluate<'a>(&'a self, limit: u64, shared: EvalInput<'a, '_>) -> (EvalResult<'a>, u64) {
         eval::evaluate(&self.node, self.slots, self.rewraps, limit, shared)
     }
 }

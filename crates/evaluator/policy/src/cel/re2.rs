@@ -17,17 +17,17 @@ const MAX_DEPTH: usize = 250;
 /// A refused pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("error parsing regexp: {code}: `{text}`")]
-pub(crate) struct SyntaxError {
+pub(crate) struct PatternSyntaxError {
     code: &'static str,
     text: String,
 }
 
-fn error<T>(code: &'static str, text: &str) -> Result<T, SyntaxError> {
-    Err(SyntaxError { code, text: text.to_owned() })
+fn error<T>(code: &'static str, text: &str) -> Result<T, PatternSyntaxError> {
+    Err(PatternSyntaxError { code, text: text.to_owned() })
 }
 
 /// Translates a pattern.
-pub(crate) fn translate(pattern: &str) -> Result<String, SyntaxError> {
+pub(crate) fn translate(pattern: &str) -> Result<String, PatternSyntaxError> {
     let mut translator = Translator { pattern, at: 0, out: String::with_capacity(pattern.len() + 16) };
     translator.alternation(0)?;
     if translator.at < pattern.len() {
@@ -58,7 +58,7 @@ impl<'p> Translator<'p> {
     }
 
     /// Alternatives up to a closing parenthesis or the end. Returns the product of the repetitions within.
-    fn alternation(&mut self, depth: usize) -> Result<u32, SyntaxError> {
+    fn alternation(&mut self, depth: usize) -> Result<u32, PatternSyntaxError> {
         if depth > MAX_DEPTH {
             return error("expression nests too deeply", self.pattern);
         }
@@ -152,7 +152,7 @@ impl<'p> Translator<'p> {
         repeatable: Option<u32>,
         last: Option<usize>,
         written: &str,
-    ) -> Result<(), SyntaxError> {
+    ) -> Result<(), PatternSyntaxError> {
         let lazy = self.rest().starts_with('?');
         self.at += usize::from(lazy);
         if let Some(last) = last {
@@ -175,7 +175,7 @@ impl<'p> Translator<'p> {
     }
 
     /// A group. Flags without a group return nothing to repeat.
-    fn group(&mut self, depth: usize) -> Result<Option<u32>, SyntaxError> {
+    fn group(&mut self, depth: usize) -> Result<Option<u32>, PatternSyntaxError> {
         let start = self.at;
         self.at += 1;
         if self.rest().starts_with('?') {
@@ -195,7 +195,7 @@ impl<'p> Translator<'p> {
     }
 
     /// The head of `(?…`. Returns whether it was flags for the rest of the group.
-    fn group_head(&mut self, start: usize) -> Result<bool, SyntaxError> {
+    fn group_head(&mut self, start: usize) -> Result<bool, PatternSyntaxError> {
         let rest = self.rest();
         for prefix in ["?P<", "?<"] {
             let Some(name_start) = rest.strip_prefix(prefix) else { continue };
@@ -253,7 +253,7 @@ impl<'p> Translator<'p> {
         self.at += text.len() + if end.is_some() { 2 } else { 0 };
     }
 
-    fn escape(&mut self) -> Result<(), SyntaxError> {
+    fn escape(&mut self) -> Result<(), PatternSyntaxError> {
         let rest = self.rest();
         let kind = rest.chars().nth(1);
         let written = match kind {
@@ -278,7 +278,7 @@ impl<'p> Translator<'p> {
     }
 
     /// `\d`, `\pL` and the like, as the content of a class.
-    fn class_escape(&mut self) -> Result<Option<String>, SyntaxError> {
+    fn class_escape(&mut self) -> Result<Option<String>, PatternSyntaxError> {
         let mut chars = self.rest().chars();
         chars.next();
         let Some(kind) = chars.next() else { return Ok(None) };
@@ -293,7 +293,7 @@ impl<'p> Translator<'p> {
         Ok(Some(if kind.is_ascii_uppercase() { format!("[^{perl}]") } else { perl.to_owned() }))
     }
 
-    fn unicode_class(&mut self, negated: bool) -> Result<String, SyntaxError> {
+    fn unicode_class(&mut self, negated: bool) -> Result<String, PatternSyntaxError> {
         let start = self.at;
         self.at += 2;
         let text = match self.next() {
@@ -333,7 +333,7 @@ impl<'p> Translator<'p> {
     }
 
     /// An escape that stands for one character.
-    fn character_escape(&mut self) -> Result<char, SyntaxError> {
+    fn character_escape(&mut self) -> Result<char, PatternSyntaxError> {
         let start = self.at;
         self.at += 1;
         let Some(kind) = self.next() else { return error("trailing backslash at end of expression", "") };
@@ -388,7 +388,7 @@ impl<'p> Translator<'p> {
         char::from_u32(value)
     }
 
-    fn class(&mut self) -> Result<(), SyntaxError> {
+    fn class(&mut self) -> Result<(), PatternSyntaxError> {
         let whole = self.rest();
         self.at += 1;
         let negated = self.rest().starts_with('^');
@@ -435,7 +435,7 @@ impl<'p> Translator<'p> {
     }
 
     /// One character or range of a class.
-    fn range(&mut self, whole: &str, content: &mut String) -> Result<(), SyntaxError> {
+    fn range(&mut self, whole: &str, content: &mut String) -> Result<(), PatternSyntaxError> {
         let start = self.at;
         let low = self.class_character(whole)?;
         let mut high = low;
@@ -454,7 +454,7 @@ impl<'p> Translator<'p> {
         Ok(())
     }
 
-    fn class_character(&mut self, whole: &str) -> Result<char, SyntaxError> {
+    fn class_character(&mut self, whole: &str) -> Result<char, PatternSyntaxError> {
         if self.rest().starts_with('\\') {
             return self.character_escape();
         }

@@ -1,9 +1,9 @@
 //! The data that an expression reads: the fields of `object`, for positions in messages, facts of the cluster, and `oldSelf`.
 
-use super::ast::{Expr, Kind, Literal};
+use super::ast::{Expr, ExprKind, Literal};
 use super::environment::OLD_SELF;
 use super::operators;
-use crate::field::{Path, Step};
+use crate::field::{Path, PathStep};
 
 /// Metadata that the API server sets.
 const SERVER_FIELDS: [&str; 4] = ["uid", "creationTimestamp", "generation", "managedFields"];
@@ -76,10 +76,10 @@ pub(crate) fn reads(expr: &Expr) -> Reads {
 
 /// Returns whether an expression only asks whether a request has a Namespace.
 fn is_compared_with_null(expr: &Expr) -> bool {
-    let Kind::Call { function, target: None, args } = &expr.kind else { return false };
+    let ExprKind::Call { function, target: None, args } = &expr.kind else { return false };
     let [left, right] = args.as_slice() else { return false };
-    let is_namespace = |expr: &Expr| matches!(&expr.kind, Kind::Ident(name) if name == "namespaceObject");
-    let is_null = |expr: &Expr| matches!(expr.kind, Kind::Literal(Literal::Null));
+    let is_namespace = |expr: &Expr| matches!(&expr.kind, ExprKind::Ident(name) if name == "namespaceObject");
+    let is_null = |expr: &Expr| matches!(expr.kind, ExprKind::Literal(Literal::Null));
     matches!(function.as_str(), operators::EQUALS | operators::NOT_EQUALS)
         && (is_namespace(left) && is_null(right) || is_null(left) && is_namespace(right))
 }
@@ -87,8 +87,8 @@ fn is_compared_with_null(expr: &Expr) -> bool {
 /// Returns whether a path of a Namespace is its name, its labels or one of them.
 fn is_name_or_label(path: &Path) -> bool {
     let mut fields = path.steps().iter().map(|step| match step {
-        Step::Field(name) => name.as_str(),
-        Step::Index(_) | Step::Key(_) => "",
+        PathStep::Field(name) => name.as_str(),
+        PathStep::Index(_) | PathStep::Key(_) => "",
     });
     fields.next() == Some("metadata") && matches!(fields.next(), Some("name" | "labels"))
 }
@@ -97,8 +97,8 @@ fn is_name_or_label(path: &Path) -> bool {
 fn has_server_fields(path: &Path) -> bool {
     match path.steps() {
         [] => true,
-        [Step::Field(metadata)] => metadata == "metadata",
-        [Step::Field(metadata), Step::Field(field), ..] => {
+        [PathStep::Field(metadata)] => metadata == "metadata",
+        [PathStep::Field(metadata), PathStep::Field(field), ..] => {
             metadata == "metadata" && SERVER_FIELDS.contains(&field.as_str())
         }
         _ => false,
@@ -109,12 +109,12 @@ fn has_server_fields(path: &Path) -> bool {
 fn selection(expr: &Expr) -> Option<(&str, Path)> {
     match &expr.kind {
         // A leading dot names the same variable.
-        Kind::Ident(name) => Some((name.strip_prefix('.').unwrap_or(name), Path::default())),
-        Kind::Select { operand, field, .. } => {
+        ExprKind::Ident(name) => Some((name.strip_prefix('.').unwrap_or(name), Path::default())),
+        ExprKind::Select { operand, field, .. } => {
             let (root, path) = selection(operand)?;
             Some((root, path.child(field)))
         }
-        Kind::Call { function, target: None, args }
+        ExprKind::Call { function, target: None, args }
             if matches!(
                 function.as_str(),
                 operators::INDEX | operators::OPT_INDEX | operators::OPT_SELECT
@@ -123,8 +123,10 @@ fn selection(expr: &Expr) -> Option<(&str, Path)> {
             let [operand, key] = args.as_slice() else { return None };
             let (root, path) = selection(operand)?;
             match &key.kind {
-                Kind::Literal(Literal::String(field)) => Some((root, path.child(field))),
-                Kind::Literal(Literal::Int(index)) => Some((root, path.index(usize::try_from(*index).ok()?))),
+                ExprKind::Literal(Literal::String(field)) => Some((root, path.child(field))),
+                ExprKind::Literal(Literal::Int(index)) => {
+                    Some((root, path.index(usize::try_from(*index).ok()?)))
+                }
                 _ => None,
             }
         }

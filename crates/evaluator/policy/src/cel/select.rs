@@ -1,15 +1,15 @@
 //! Selection of a field, key or index from a value.
 
-use super::outcome::{Context, Fault, INTERNAL};
+use super::outcome::{EvalContext, INTERNAL, NoValue};
 use crate::value::{Opaque, Value, format, number};
 
 /// Selects from a value. Absent keys are `None` if presence is asked, and errors otherwise.
 pub(crate) fn select<'a>(
-    context: &Context<'a>,
+    context: &EvalContext<'a>,
     object: Value<'a>,
     key: Value<'a>,
     presence: bool,
-) -> Result<Option<Value<'a>>, Fault<'a>> {
+) -> Result<Option<Value<'a>>, NoValue<'a>> {
     if !matches!(key, Value::String(_) | Value::Int(_) | Value::Uint(_) | Value::Bool(_) | Value::Double(_)) {
         return context.error(&format!("invalid qualifier type: {}", key.type_name()));
     }
@@ -46,13 +46,13 @@ pub(crate) fn select<'a>(
 }
 
 /// Checks a key of a map or an element of a constant set. cel-go fails within itself for some types.
-pub(crate) fn hash<'a>(value: &Value<'a>) -> Result<(), Fault<'a>> {
+pub(crate) fn hash<'a>(value: &Value<'a>) -> Result<(), NoValue<'a>> {
     match value {
         Value::Bytes(_) | Value::Opaque(Opaque::Semver(_) | Opaque::Format(_)) => Err(INTERNAL),
         _ => Ok(()),
     }
 }
 
-fn missing_key<'a, T>(context: &Context<'a>, key: &Value<'a>) -> Result<T, Fault<'a>> {
+fn missing_key<'a, T>(context: &EvalContext<'a>, key: &Value<'a>) -> Result<T, NoValue<'a>> {
     context.error(&format!("no such key: {}", format::plain(key)))
 }

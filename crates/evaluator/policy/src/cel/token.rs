@@ -2,7 +2,7 @@
 
 /// A kind of token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Token {
+pub(crate) enum CelToken {
     Equals,
     NotEquals,
     In,
@@ -41,7 +41,7 @@ pub(crate) enum Token {
     End,
 }
 
-impl Token {
+impl CelToken {
     /// Whether it is a literal without a sign.
     pub(super) fn is_literal(self) -> bool {
         matches!(
@@ -61,13 +61,13 @@ impl Token {
 /// A token with its place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lexeme<'s> {
-    pub(crate) token: Token,
+    pub(crate) token: CelToken,
     /// Offset in code points.
     pub(crate) offset: usize,
     pub(crate) text: &'s str,
 }
 
-/// Reads all tokens; the last one is [`Token::End`]. The error contains the offset and the text where no token begins.
+/// Reads all tokens; the last one is [`CelToken::End`]. The error contains the offset and the text where no token begins.
 pub(crate) fn tokens(source: &str) -> Result<Vec<Lexeme<'_>>, (usize, String)> {
     let mut lexemes = Vec::new();
     let (mut at, mut offset) = (0, 0);
@@ -92,13 +92,13 @@ pub(crate) fn tokens(source: &str) -> Result<Vec<Lexeme<'_>>, (usize, String)> {
         offset += crate::value::number::chars(rest.get(..len).unwrap_or_default());
         at += len;
     }
-    lexemes.push(Lexeme { token: Token::End, offset, text: "" });
+    lexemes.push(Lexeme { token: CelToken::End, offset, text: "" });
     Ok(lexemes)
 }
 
 enum Scan {
     Hidden(usize),
-    Token(Token, usize),
+    Token(CelToken, usize),
     /// No token.
     Error,
 }
@@ -107,7 +107,7 @@ fn scan(rest: &str, first: char) -> Scan {
     let bytes = rest.as_bytes();
     let second = bytes.get(1).copied();
     let one = |token| Scan::Token(token, 1);
-    let two = |byte: u8, token, otherwise: Option<Token>| match (second == Some(byte), otherwise) {
+    let two = |byte: u8, token, otherwise: Option<CelToken>| match (second == Some(byte), otherwise) {
         (true, _) => Scan::Token(token, 2),
         (false, Some(single)) => Scan::Token(single, 1),
         (false, None) => Scan::Error,
@@ -117,30 +117,30 @@ fn scan(rest: &str, first: char) -> Scan {
             bytes.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | 0xc)).count(),
         ),
         '/' if second == Some(b'/') => Scan::Hidden(rest.find('\n').unwrap_or(rest.len())),
-        '=' => two(b'=', Token::Equals, None),
-        '!' => two(b'=', Token::NotEquals, Some(Token::Not)),
-        '<' => two(b'=', Token::LessEquals, Some(Token::Less)),
-        '>' => two(b'=', Token::GreaterEquals, Some(Token::Greater)),
-        '&' => two(b'&', Token::And, None),
-        '|' => two(b'|', Token::Or, None),
-        '[' => one(Token::LeftBracket),
-        ']' => one(Token::RightBracket),
-        '{' => one(Token::LeftBrace),
-        '}' => one(Token::RightBrace),
-        '(' => one(Token::LeftParen),
-        ')' => one(Token::RightParen),
-        ',' => one(Token::Comma),
-        '-' => one(Token::Minus),
-        '?' => one(Token::Question),
-        ':' => one(Token::Colon),
-        '+' => one(Token::Plus),
-        '*' => one(Token::Star),
-        '/' => one(Token::Slash),
-        '%' => one(Token::Percent),
-        '.' if !second.is_some_and(|byte| byte.is_ascii_digit()) => one(Token::Dot),
+        '=' => two(b'=', CelToken::Equals, None),
+        '!' => two(b'=', CelToken::NotEquals, Some(CelToken::Not)),
+        '<' => two(b'=', CelToken::LessEquals, Some(CelToken::Less)),
+        '>' => two(b'=', CelToken::GreaterEquals, Some(CelToken::Greater)),
+        '&' => two(b'&', CelToken::And, None),
+        '|' => two(b'|', CelToken::Or, None),
+        '[' => one(CelToken::LeftBracket),
+        ']' => one(CelToken::RightBracket),
+        '{' => one(CelToken::LeftBrace),
+        '}' => one(CelToken::RightBrace),
+        '(' => one(CelToken::LeftParen),
+        ')' => one(CelToken::RightParen),
+        ',' => one(CelToken::Comma),
+        '-' => one(CelToken::Minus),
+        '?' => one(CelToken::Question),
+        ':' => one(CelToken::Colon),
+        '+' => one(CelToken::Plus),
+        '*' => one(CelToken::Star),
+        '/' => one(CelToken::Slash),
+        '%' => one(CelToken::Percent),
+        '.' if !second.is_some_and(|byte| byte.is_ascii_digit()) => one(CelToken::Dot),
         '.' | '0'..='9' => number(bytes),
         '"' | '\'' => match string(bytes, 0, false) {
-            Some(len) => Scan::Token(Token::String, len),
+            Some(len) => Scan::Token(CelToken::String, len),
             None => Scan::Error,
         },
         '`' => escaped_identifier(bytes),
@@ -154,8 +154,8 @@ fn number(bytes: &[u8]) -> Scan {
         bytes.get(from..).unwrap_or_default().iter().take_while(|byte| byte.is_ascii_digit()).count()
     };
     let suffixed = |len: usize| match bytes.get(len) {
-        Some(b'u' | b'U') => Scan::Token(Token::Uint, len + 1),
-        _ => Scan::Token(Token::Int, len),
+        Some(b'u' | b'U') => Scan::Token(CelToken::Uint, len + 1),
+        _ => Scan::Token(CelToken::Int, len),
     };
     if bytes.starts_with(b"0x") {
         let hex =
@@ -173,10 +173,10 @@ fn number(bytes: &[u8]) -> Scan {
         let sign = usize::from(matches!(bytes.get(len + 1), Some(b'+' | b'-')));
         let exponent = digits(len + 1 + sign);
         if exponent > 0 {
-            return Scan::Token(Token::Float, len + 1 + sign + exponent);
+            return Scan::Token(CelToken::Float, len + 1 + sign + exponent);
         }
     }
-    if len > whole { Scan::Token(Token::Float, len) } else { suffixed(whole) }
+    if len > whole { Scan::Token(CelToken::Float, len) } else { suffixed(whole) }
 }
 
 fn escaped_identifier(bytes: &[u8]) -> Scan {
@@ -186,7 +186,7 @@ fn escaped_identifier(bytes: &[u8]) -> Scan {
         .take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-' | b'/' | b' '))
         .count();
     match bytes.get(1 + len) {
-        Some(b'`') if len > 0 => Scan::Token(Token::EscapedIdentifier, len + 2),
+        Some(b'`') if len > 0 => Scan::Token(CelToken::EscapedIdentifier, len + 2),
         _ => Scan::Error,
     }
 }
@@ -206,15 +206,15 @@ fn word(rest: &str) -> Scan {
         if (is_bytes || raw)
             && let Some(end) = string(bytes, len, raw)
         {
-            return Scan::Token(if is_bytes { Token::Bytes } else { Token::String }, end);
+            return Scan::Token(if is_bytes { CelToken::Bytes } else { CelToken::String }, end);
         }
     }
     let token = match rest.get(..len).unwrap_or_default() {
-        "in" => Token::In,
-        "true" => Token::True,
-        "false" => Token::False,
-        "null" => Token::Null,
-        _ => Token::Identifier,
+        "in" => CelToken::In,
+        "true" => CelToken::True,
+        "false" => CelToken::False,
+        "null" => CelToken::Null,
+        _ => CelToken::Identifier,
     };
     Scan::Token(token, len)
 }

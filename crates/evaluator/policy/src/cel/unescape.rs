@@ -1,7 +1,7 @@
 //! Values of literals.
 
 use super::ast::Literal;
-use super::token::{Lexeme, Token};
+use super::token::{CelToken, Lexeme};
 
 /// Why a literal is refused, in cel-go's words.
 const INVALID: &str = "unable to unescape string";
@@ -87,29 +87,29 @@ pub(super) fn literal(lexeme: Lexeme<'_>, negative: bool) -> Result<Literal, Str
         None => (format!("{sign}{text}"), 10),
     };
     match lexeme.token {
-        Token::Int => {
+        CelToken::Int => {
             let (digits, radix) = radix(text);
             i64::from_str_radix(&digits, radix)
                 .map(Literal::Int)
                 .map_err(|_| "invalid int literal".to_owned())
         }
-        Token::Uint => {
+        CelToken::Uint => {
             let (digits, radix) = radix(text.trim_end_matches(['u', 'U']));
             u64::from_str_radix(&digits, radix)
                 .map(Literal::Uint)
                 .map_err(|_| "invalid uint literal".to_owned())
         }
-        Token::Float => match format!("{sign}{text}").parse::<f64>() {
+        CelToken::Float => match format!("{sign}{text}").parse::<f64>() {
             Ok(double) if double.is_finite() => Ok(Literal::Double(double)),
             _ => Err("invalid double literal".to_owned()),
         },
-        Token::String => {
+        CelToken::String => {
             let bytes = unescape(text, false)?;
             String::from_utf8(bytes).map(Literal::String).map_err(|_| "unable to unescape string".to_owned())
         }
-        Token::Bytes => unescape(text.get(1..).unwrap_or_default(), true).map(Literal::Bytes),
-        Token::True => Ok(Literal::Bool(true)),
-        Token::False => Ok(Literal::Bool(false)),
+        CelToken::Bytes => unescape(text.get(1..).unwrap_or_default(), true).map(Literal::Bytes),
+        CelToken::True => Ok(Literal::Bool(true)),
+        CelToken::False => Ok(Literal::Bool(false)),
         _ => Ok(Literal::Null),
     }
 }

@@ -3,7 +3,7 @@
 //! The fields of the specification move as in `pkg/apis/apiextensions/v1/conversion.go`. Schemas must become structural. The module
 //! `convert_schema` writes them, and whatever it can't write is an error.
 
-use super::convert_schema::{Fields, Schemas, fields, object};
+use super::convert_schema::{FieldValues, SchemaWriter, fields, object};
 use crate::field::{FieldError, Path};
 use crate::value::{Arena, Value};
 
@@ -51,9 +51,9 @@ pub fn convert<'a>(
     };
     let spec = fields(spec);
     let mut converter =
-        Converter { spec: &spec, path: &path, samples, arena, schemas: Schemas::new(arena, keeps) };
+        Converter { spec: &spec, path: &path, samples, arena, schemas: SchemaWriter::new(arena, keeps) };
     let versions = converter.versions();
-    let mut converted: Fields<'_> =
+    let mut converted: FieldValues<'_> =
         SAME.into_iter().filter_map(|name| Some((name, *spec.get(name)?))).collect();
     converted.entry("scope").or_insert(Value::String("Namespaced"));
     converted.insert("versions", Value::List(arena.slice(&versions)));
@@ -81,7 +81,7 @@ pub fn convert<'a>(
 /// Moves the fields of a conversion webhook. The review version has a default in `v1beta1` only.
 fn conversion_of<'a>(conversion: Value<'a>, arena: &'a Arena) -> Value<'a> {
     let mut conversion = fields(conversion);
-    let mut webhook = Fields::new();
+    let mut webhook = FieldValues::new();
     let is_webhook = conversion.get("strategy").and_then(Value::as_str) == Some("Webhook");
     if let Some(client) = conversion.remove("webhookClientConfig") {
         webhook.insert("clientConfig", client);
@@ -103,11 +103,11 @@ fn conversion_of<'a>(conversion: Value<'a>, arena: &'a Arena) -> Value<'a> {
 }
 
 struct Converter<'c, 'a> {
-    spec: &'c Fields<'a>,
+    spec: &'c FieldValues<'a>,
     path: &'c Path,
     samples: &'c [Value<'a>],
     arena: &'a Arena,
-    schemas: Schemas<'a>,
+    schemas: SchemaWriter<'a>,
 }
 
 impl<'a> Converter<'_, 'a> {
@@ -155,7 +155,7 @@ impl<'a> Converter<'_, 'a> {
     /// Removes a field of a version and returns it, or that of the specification in its place. `v1beta1` refuses both.
     fn moved(
         &mut self,
-        version: &mut Fields<'a>,
+        version: &mut FieldValues<'a>,
         common: &str,
         own: &str,
         path: &Path,

@@ -33,22 +33,22 @@ pub struct Undeclared {
 }
 
 /// The fields of an object that is changed.
-pub(super) type Fields<'a> = BTreeMap<&'a str, Value<'a>>;
+pub(super) type FieldValues<'a> = BTreeMap<&'a str, Value<'a>>;
 
 /// The fields of an object that are not null.
-pub(super) fn fields(object: Value<'_>) -> Fields<'_> {
-    let Value::Object(entries) = object else { return Fields::new() };
+pub(super) fn fields(object: Value<'_>) -> FieldValues<'_> {
+    let Value::Object(entries) = object else { return FieldValues::new() };
     entries.iter().copied().filter(|(_, value)| !matches!(value, Value::Null)).collect()
 }
 
 /// The object with these fields.
-pub(super) fn object<'a>(fields: &Fields<'a>, arena: &'a Arena) -> Value<'a> {
+pub(super) fn object<'a>(fields: &FieldValues<'a>, arena: &'a Arena) -> Value<'a> {
     arena.object(&fields.iter().map(|(name, value)| (*name, *value)).collect::<Vec<_>>())
 }
 
 /// The knowledge of the API server about a value without its schema.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Known {
+enum ImplicitType {
     /// The whole object.
     Root,
     /// The metadata of the whole object.
@@ -59,8 +59,8 @@ enum Known {
 }
 
 /// A schema that is written: its path in the CRD, and the path of the values in objects.
-struct Node<'n, 'a> {
-    known: Known,
+struct SchemaNode<'n, 'a> {
+    known: ImplicitType,
     path: &'n Path,
     values: &'n Path,
     /// The values in the samples.
@@ -68,15 +68,15 @@ struct Node<'n, 'a> {
     depth: usize,
 }
 
-impl Node<'_, '_> {
+impl SchemaNode<'_, '_> {
     /// Whether every object has a field without declaration.
     fn is_implicit(&self, name: &str) -> bool {
-        self.known == Known::Root && matches!(name, "apiVersion" | "kind" | "metadata")
+        self.known == ImplicitType::Root && matches!(name, "apiVersion" | "kind" | "metadata")
     }
 }
 
 /// Writes the schemas of a CRD and collects errors.
-pub(super) struct Schemas<'a> {
+pub(super) struct SchemaWriter<'a> {
     arena: &'a Arena,
     /// Whether the CRD keeps unknown fields.
     keeps: bool,
@@ -84,7 +84,7 @@ pub(super) struct Schemas<'a> {
     undeclared: Vec<Undeclared>,
 }
 
-impl<'a> Schemas<'a> {
+impl<'a> SchemaWriter<'a> {
     pub(super) fn new(arena: &'a Arena, keeps: bool) -> Self {
         Self { arena, keeps, errors: Vec::new(), undeclared: Vec::new() }
     }
@@ -114,7 +114,8 @@ impl<'a> Schemas<'a> {
             }
             return Value::Null;
         }
-        let node = Node { known: Known::Root, path, values: &Path::default(), samples, depth: 0 };
+        let node =
+            SchemaNode { known: ImplicitType::Root, path, values: &Path::default(), samples, depth: 0 };
         let written = self.node(schema, &node);
         match Schema::parse(written, path) {
             Ok(schema) => structural::check(&schema, path).into_iter().for_each(|error| self.error(error)),
@@ -123,7 +124,7 @@ impl<'a> Schemas<'a> {
         written
     }
 
-    fn node(&mut self, schema: Value<'a>, node: &Node<'_, 'a>) -> Value<'a> {
+    fn node(&mut self, schema: Value<'a>, node: &SchemaNode<'_, 'a>) -> Value<'a> {
         let mut own = fields(schema);
         if node.depth > MAX_DEPTH {
             return object(&any(), self.arena);
@@ -133,15 +134,15 @@ impl<'a> Schemas<'a> {
             self.settle(&mut own);
         }
         match node.known {
-            Known::Root => {
+            ImplicitType::Root => {
                 own.remove("nullable");
                 own.entry("type").or_insert(Value::String("object"));
             }
-            Known::Metadata => return self.metadata(own, node),
-            Known::Text => {
+            ImplicitType::Metadata => return self.metadata(own, node),
+            ImplicitType::Text => {
                 own.entry("type").or_insert(Value::String("string"));
             }
-            Known::Nothing => self.infer_type(&mut own, node.samples),
+            ImplicitType::Nothing => self.infer_type(&mut own, node.samples),
         }
         self.properties(&mut own, node);
         self.elements(&mut own, node);
@@ -153,7 +154,7 @@ impl<'a> Schemas<'a> {
     }
 
     /// Reports what no API server accepted in `v1beta1`.
-    fn check(&mut self, own: &Fields<'a>, path: &Path) {
+    fn check(&mut self, own: &FieldValues<'a>, path: &Path) {
         if let Some(name) = type_of(own).filter(|name| !TYPES.contains(name)) {
             self.error(FieldError::not_supported(&path.child("type"), name, &TYPES));
         }
@@ -168,7 +169,7 @@ impl<'a> Schemas<'a> {
     }
 
     /// Sets the type of a schema without one, if the samples have one. Without a type, any value stays valid.
-    fn infer_type(&self, own: &mut Fields<'a>, samples: &[Value<'a>]) {
+    fn infer_type(&self, own: &mut FieldValues<'a>, samples: &[Value<'a>]) {
         if type_of(own).is_some() || is_flag(own, INT_OR_STRING, true) || is_flag(own, PRESERVE, true) {
             return;
         }
@@ -198,7 +199,7 @@ impl<'a> Schemas<'a> {
     }
 
     /// Writes the metadata of whole objects. Only names can have a schema, and descriptions change nothing.
-    fn metadata(&mut self, mut own: Fields<'a>, node: &Node<'_, 'a>) -> Value<'a> {
+    fn metadata(&mut self, mut own: FieldValues<'a>, node: &SchemaNode<'_, 'a>) -> Value<'a> {
         own.entry("type").or_insert(Value::String("object"));
         for name in ["description", "title", "nullable"] {
             own.remove(name);
@@ -206,20 +207,25 @@ impl<'a> Schemas<'a> {
         if is_flag(&own, "additionalProperties", true) {
             own.remove("additionalProperties");
         }
-        let node = Node { known: Known::Text, samples: &[], ..*node };
-        self.declared(&mut own, &node, |_| Known::Text);
+        let node = SchemaNode { known: ImplicitType::Text, samples: &[], ..*node };
+        self.declared(&mut own, &node, |_| ImplicitType::Text);
         object(&own, self.arena)
     }
 
     /// Writes the declared properties. `known` says what the API server knows of each.
-    fn declared(&mut self, own: &mut Fields<'a>, node: &Node<'_, 'a>, known: impl Fn(&str) -> Known) {
+    fn declared(
+        &mut self,
+        own: &mut FieldValues<'a>,
+        node: &SchemaNode<'_, 'a>,
+        known: impl Fn(&str) -> ImplicitType,
+    ) {
         let Some(declared) = own.get("properties").copied() else { return };
         let path = node.path.child("properties");
-        let written: Fields<'a> = fields(declared)
+        let written: FieldValues<'a> = fields(declared)
             .into_iter()
             .map(|(name, schema)| {
                 let samples: Vec<_> = node.samples.iter().filter_map(|sample| sample.field(name)).collect();
-                let below = Node {
+                let below = SchemaNode {
                     known: known(name),
                     path: &path.key(name),
                     values: &node.values.child(name),
@@ -233,7 +239,7 @@ impl<'a> Schemas<'a> {
     }
 
     /// Writes the properties, and declares those of samples.
-    fn properties(&mut self, own: &mut Fields<'a>, node: &Node<'_, 'a>) {
+    fn properties(&mut self, own: &mut FieldValues<'a>, node: &SchemaNode<'_, 'a>) {
         let mut declared = own.get("properties").copied().map(fields).unwrap_or_default();
         if is_object(own) && !own.contains_key("additionalProperties") {
             let seen = node.samples.iter().flat_map(entries).map(|(name, _)| *name);
@@ -245,19 +251,19 @@ impl<'a> Schemas<'a> {
             own.insert("properties", object(&declared, self.arena));
         }
         self.declared(own, node, |name| match name {
-            "metadata" if node.is_implicit(name) => Known::Metadata,
-            _ if node.is_implicit(name) => Known::Text,
-            _ => Known::Nothing,
+            "metadata" if node.is_implicit(name) => ImplicitType::Metadata,
+            _ if node.is_implicit(name) => ImplicitType::Text,
+            _ => ImplicitType::Nothing,
         });
     }
 
     /// Writes the schema of the elements of a list.
-    fn elements(&mut self, own: &mut Fields<'a>, node: &Node<'_, 'a>) {
+    fn elements(&mut self, own: &mut FieldValues<'a>, node: &SchemaNode<'_, 'a>) {
         let is_list = type_of(own) == Some("array");
         let Some(items) = own.get("items").copied().or(is_list.then_some(Value::Object(&[]))) else { return };
         let samples: Vec<Value<'a>> = node.samples.iter().flat_map(Value::elements).collect();
-        let below = Node {
-            known: Known::Nothing,
+        let below = SchemaNode {
+            known: ImplicitType::Nothing,
             path: &node.path.child("items"),
             values: &node.values.key("*"),
             samples: &samples,
@@ -267,14 +273,14 @@ impl<'a> Schemas<'a> {
     }
 
     /// Writes the schema of other fields, or keeps them.
-    fn additional(&mut self, own: &mut Fields<'a>, node: &Node<'_, 'a>) {
+    fn additional(&mut self, own: &mut FieldValues<'a>, node: &SchemaNode<'_, 'a>) {
         if let Some(schema @ Value::Object(_)) = own.get("additionalProperties").copied() {
             let declared = own.get("properties").copied().map(fields).unwrap_or_default();
             let others = node.samples.iter().flat_map(entries);
             let samples: Vec<_> =
                 others.filter(|(name, _)| !declared.contains_key(name)).map(|(_, value)| *value).collect();
-            let below = Node {
-                known: Known::Nothing,
+            let below = SchemaNode {
+                known: ImplicitType::Nothing,
                 path: &node.path.child("additionalProperties"),
                 values: &node.values.key("*"),
                 samples: &samples,
@@ -305,7 +311,7 @@ impl<'a> Schemas<'a> {
     }
 
     /// Writes `allOf` and its like with value validations only, and declares outside of them what they name.
-    fn settle(&mut self, own: &mut Fields<'a>) {
+    fn settle(&mut self, own: &mut FieldValues<'a>) {
         if type_of(own).is_none() {
             settle_int_or_string(own);
         }
@@ -322,7 +328,7 @@ impl<'a> Schemas<'a> {
     fn junctors(
         &self,
         clauses: Vec<(&'a str, Value<'a>)>,
-        outer: &mut Fields<'a>,
+        outer: &mut FieldValues<'a>,
         is_certain: bool,
     ) -> Vec<(&'a str, Value<'a>)> {
         let mut settled = Vec::new();
@@ -356,7 +362,7 @@ impl<'a> Schemas<'a> {
     fn clause(
         &self,
         clause: Value<'a>,
-        outer: &mut Fields<'a>,
+        outer: &mut FieldValues<'a>,
         is_certain: bool,
         of_field: bool,
     ) -> Value<'a> {
@@ -388,7 +394,7 @@ impl<'a> Schemas<'a> {
             && !matches!(outer.get("additionalProperties"), Some(Value::Object(_) | Value::Bool(false)))
         {
             let mut declared = outer.get("properties").copied().map(fields).unwrap_or_default();
-            let mut written = Fields::new();
+            let mut written = FieldValues::new();
             for (name, schema) in fields(named) {
                 let mut property = declared.get(name).copied().map(fields).unwrap_or_default();
                 written.insert(name, self.clause(schema, &mut property, is_certain, true));
@@ -415,24 +421,24 @@ fn entries<'a>(sample: &Value<'a>) -> &'a [(&'a str, Value<'a>)] {
 }
 
 /// Removes `allOf` and its like from a schema.
-fn take_junctors<'a>(own: &mut Fields<'a>) -> Vec<(&'a str, Value<'a>)> {
+fn take_junctors<'a>(own: &mut FieldValues<'a>) -> Vec<(&'a str, Value<'a>)> {
     JUNCTORS.into_iter().filter_map(|name| Some((name, own.remove(name)?))).collect()
 }
 
-fn type_of<'a>(own: &Fields<'a>) -> Option<&'a str> {
+fn type_of<'a>(own: &FieldValues<'a>) -> Option<&'a str> {
     own.get("type").and_then(Value::as_str).filter(|name| !name.is_empty())
 }
 
-fn is_object(own: &Fields<'_>) -> bool {
+fn is_object(own: &FieldValues<'_>) -> bool {
     type_of(own) == Some("object")
 }
 
-fn is_flag(own: &Fields<'_>, name: &str, value: bool) -> bool {
+fn is_flag(own: &FieldValues<'_>, name: &str, value: bool) -> bool {
     own.get(name).and_then(Value::as_bool) == Some(value)
 }
 
 /// Sets the type of a schema without one.
-fn set_type<'a>(own: &mut Fields<'a>, name: &'a str, allows_null: bool) {
+fn set_type<'a>(own: &mut FieldValues<'a>, name: &'a str, allows_null: bool) {
     own.insert("type", Value::String(name));
     if allows_null {
         own.insert("nullable", Value::Bool(true));
@@ -440,14 +446,14 @@ fn set_type<'a>(own: &mut Fields<'a>, name: &'a str, allows_null: bool) {
 }
 
 /// A schema for any value, null included.
-fn any<'a>() -> Fields<'a> {
-    Fields::from([("nullable", Value::Bool(true)), (PRESERVE, Value::Bool(true))])
+fn any<'a>() -> FieldValues<'a> {
+    FieldValues::from([("nullable", Value::Bool(true)), (PRESERVE, Value::Bool(true))])
 }
 
 /// Writes `anyOf` or `oneOf` of an integer and a string as a type.
-fn settle_int_or_string(own: &mut Fields<'_>) {
+fn settle_int_or_string(own: &mut FieldValues<'_>) {
     for name in ["anyOf", "oneOf"] {
-        let clauses: Vec<Fields<'_>> =
+        let clauses: Vec<FieldValues<'_>> =
             own.get(name).into_iter().flat_map(Value::elements).map(fields).collect();
         let mut types: Vec<&str> =
             clauses.iter().filter(|clause| clause.len() == 1).filter_map(type_of).collect();

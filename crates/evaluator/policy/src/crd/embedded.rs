@@ -4,9 +4,9 @@
 //! order, since Go's order is random.
 
 use crate::cel::library::formats;
-use crate::field::{FieldError, Path, Step};
-use crate::meta::{Checks, NameSyntax};
-use crate::normalize::{Metadata, metadata};
+use crate::field::{FieldError, Path, PathStep};
+use crate::meta::{MetadataChecks, NameSyntax};
+use crate::normalize::{EncodedMetadata, metadata};
 use crate::release::Release;
 use crate::schema::Schema;
 use crate::value::format::{lowercase, quote};
@@ -28,7 +28,7 @@ impl Undecodable<'_> {
     /// Returns the API server's error about a default with this field. The error prints the value of the field, which can be the whole
     /// metadata.
     pub(super) fn in_default(&self) -> FieldError {
-        let is_metadata = self.path.steps().last() == Some(&Step::Field("metadata".to_owned()));
+        let is_metadata = self.path.steps().last() == Some(&PathStep::Field("metadata".to_owned()));
         let detail = match self.errors.first() {
             Some(error) if is_metadata => error.to_string(),
             _ => "must be a string".to_owned(),
@@ -43,7 +43,7 @@ pub(super) fn decode<'a>(
     schema: &Schema,
     arena: &'a Arena,
 ) -> Result<(Value<'a>, Vec<Path>), Vec<Undecodable<'a>>> {
-    let mut decoder = Decoder { arena, unknown: Vec::new(), undecodable: Vec::new() };
+    let mut decoder = EmbeddedDecoder { arena, unknown: Vec::new(), undecodable: Vec::new() };
     let value = decoder.value(value, schema, &Path::default());
     if !decoder.undecodable.is_empty() {
         return Err(decoder.undecodable);
@@ -52,13 +52,13 @@ pub(super) fn decode<'a>(
     Ok((value, decoder.unknown))
 }
 
-struct Decoder<'a> {
+struct EmbeddedDecoder<'a> {
     arena: &'a Arena,
     unknown: Vec<Path>,
     undecodable: Vec<Undecodable<'a>>,
 }
 
-impl<'a> Decoder<'a> {
+impl<'a> EmbeddedDecoder<'a> {
     fn value(&mut self, value: Value<'a>, schema: &Schema, path: &Path) -> Value<'a> {
         match value {
             Value::Object(entries) => {
@@ -92,7 +92,7 @@ impl<'a> Decoder<'a> {
             ("apiVersion" | "kind", Value::String(_)) => return value,
             ("apiVersion" | "kind", _) => vec![FieldError::wrong_type(&path, "a string")],
             ("metadata", _) => match metadata(value, &path, self.arena) {
-                Ok(Metadata { value, unknown }) => {
+                Ok(EncodedMetadata { value, unknown }) => {
                     self.unknown.extend(unknown);
                     return value;
                 }
@@ -165,7 +165,7 @@ fn object(value: Value<'_>, path: &Path, release: Release, errors: &mut Vec<Fiel
         return;
     }
     let named = |field: &str| metadata.field(field).and_then(|value| value.as_str()).unwrap_or_default();
-    let checks = Checks {
+    let checks = MetadataChecks {
         release,
         path: &path,
         namespaced: !named("namespace").is_empty(),

@@ -54,7 +54,7 @@ pub struct Version {
     pub(super) has_embedded: bool,
     /// Whether the schema has `x-kubernetes-validations`.
     pub(super) has_rules: bool,
-    pub(super) rules: rules::Cache,
+    pub(super) rules: rules::RulesCache,
     /// Whether it has the subresource `status`.
     pub has_status: bool,
     /// The subresource `scale`.
@@ -76,7 +76,7 @@ impl Crd {
     /// Reads a CRD. Returns all errors of the fields that it needs.
     pub fn read(crd: Value<'_>) -> Result<Self, Vec<FieldError>> {
         let mut errors = Vec::new();
-        let spec = Fields { value: crd.field("spec").unwrap_or_default(), path: Path::new("spec") };
+        let spec = CrdFields { value: crd.field("spec").unwrap_or_default(), path: Path::new("spec") };
         let is_v1beta1 = crd.field("apiVersion").and_then(|version| version.as_str()) == Some(V1BETA1);
         let names = spec.child("names");
         let group = spec.text("group", &mut errors).to_owned();
@@ -127,12 +127,12 @@ impl Crd {
 }
 
 /// The fields of an object, with its path for errors.
-struct Fields<'a> {
+struct CrdFields<'a> {
     value: Value<'a>,
     path: Path,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> CrdFields<'a> {
     fn child(&self, field: &str) -> Self {
         Self { value: self.value.field(field).unwrap_or_default(), path: self.path.child(field) }
     }
@@ -176,7 +176,7 @@ impl<'a> Fields<'a> {
                 keeps_unknown_fields,
                 has_embedded: false,
                 has_rules: false,
-                rules: rules::Cache::default(),
+                rules: rules::RulesCache::default(),
                 has_status: subresources.has("status"),
                 scale: subresources.has("scale").then(|| subresources.child("scale").scale()),
             };
@@ -186,11 +186,11 @@ impl<'a> Fields<'a> {
         match versions.value {
             Value::Null if self.value.field("version").is_some() => {
                 let name = self.text("version", errors);
-                vec![read(&Fields { value: Value::Null, path: versions.path }, name, errors)]
+                vec![read(&CrdFields { value: Value::Null, path: versions.path }, name, errors)]
             }
             Value::List(items) if !items.is_empty() => {
                 let items = items.iter().enumerate().map(|(index, item)| {
-                    let own = Fields { value: *item, path: versions.path.index(index) };
+                    let own = CrdFields { value: *item, path: versions.path.index(index) };
                     let name = own.text("name", errors);
                     read(&own, name, errors)
                 });
@@ -223,7 +223,7 @@ impl<'a> Fields<'a> {
 
 impl Version {
     /// Reads the schema, which `v1` requires.
-    fn read_schema(&mut self, fields: &Fields<'_>, errors: &mut Vec<FieldError>) {
+    fn read_schema(&mut self, fields: &CrdFields<'_>, errors: &mut Vec<FieldError>) {
         if !fields.is_present() {
             if !self.keeps_unknown_fields {
                 self.not_structural.push(FieldError::required(&fields.path, "schemas are required"));

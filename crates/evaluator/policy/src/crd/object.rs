@@ -15,12 +15,12 @@
 //! | evaluate rules | [`validate`] |
 //!
 //! Duplicate keys are an error of the reader. `apiVersion` and `kind` are right, since they led to the CRD. Schema and rules see the metadata
-//! that the API server sets in an update: [`Stored`]. The resource version belongs to the storage, which comes after policies.
+//! that the API server sets in an update: [`as_stored`]. The resource version belongs to the storage, which comes after policies.
 
-use super::rules::Objects;
+use super::rules::RuleInput;
 use super::{Crd, Scale, Version, embedded, scale};
-use crate::field::{ErrorKind, FieldError, Path};
-use crate::meta::{self, Checks, NameSyntax};
+use crate::field::{ErrorKind, FieldError, Path, Validated, remove_duplicates};
+use crate::meta::{self, MetadataChecks, NameSyntax};
 use crate::normalize::{Normalized, Types, normalize_as};
 use crate::release::Release;
 use crate::schema::{defaults, list_types, prune, validate as schema_validate};
@@ -118,142 +118,109 @@ pub fn with_stored_status<'a>(
     arena.object(&others.chain(status).collect::<Vec<_>>())
 }
 
-/// A create or an update.
-#[derive(Clone, Copy, Debug)]
-pub struct Change<'a> {
-    /// The decoded object, with the namespace, name and status that the API server sets.
-    pub new: Value<'a>,
-    /// The decoded object before the change.
-    pub old: Option<Value<'a>>,
-    /// Whether objects of the kind are in namespaces.
-    pub namespaced: bool,
-    /// Minor version of the API server.
-    pub server: u8,
-}
-
-/// The API server's answer to a change, before it evaluates policies.
-#[derive(Clone, Debug, Default)]
-pub struct Judgement {
-    /// The errors for which it refuses the change.
-    pub errors: Vec<FieldError>,
-    /// Fields whose validity is not known, with the reason.
-    pub undecided: Vec<FieldError>,
-    /// Warnings, if there are no errors.
-    pub warnings: Vec<String>,
-    /// Rules that are false of values that an update does not change. The API server prints them as warnings.
-    pub unchanged: Vec<FieldError>,
-}
-
-/// Validates a decoded object. If `keep_going` returns false, rules are undecided. The caller asks [`Arena::is_full`].
+/// Validates a decoded object with the namespace, name and status that an API server of a minor sets. `old` is the decoded object before an
+/// update. If `keep_going` returns false, rules are undecided. The caller asks [`Arena::is_full`].
 pub fn validate<'a>(
-    version: &'a Version,
-    change: &Change<'a>,
+    (crd, version): (&Crd, &'a Version),
+    new: Value<'a>,
+    old: Option<Value<'a>>,
+    server: u8,
     arena: &Arena,
     keep_going: &dyn Fn() -> bool,
-) -> Judgement {
-    let release = Release::for_stored(change.server);
-    let mut judgement = Judgement::default();
-    metadata(change, release, &mut judgement.errors);
+) -> Validated {
+    let release = Release::for_stored(server);
+    let mut validated = Validated::default();
+    metadata(new, old, crd.namespaced, release, &mut validated.errors);
     if !version.keeps_unknown_fields && version.structural().is_none() {
         let refused = |error| refused("schema", error);
-        judgement.undecided = version.not_structural.iter().take(1).map(refused).collect();
-        return judgement;
+        validated.undecided = version.not_structural.iter().take(1).map(refused).collect();
+        return validated;
     }
-    let objects = Stored { arena }.objects(change);
-    let Objects { new, old, .. } = objects;
+    let objects = as_stored(new, old, arena);
     if let Some(schema) = &version.schema {
-        let found = schema_validate::validate(new, schema, &Path::default(), old, release);
-        judgement.errors.extend(found.errors);
-        judgement.undecided = found.undecided;
+        let found = schema_validate::validate(objects.new, schema, &Path::default(), objects.old, release);
+        validated.errors.extend(found.errors);
+        validated.undecided = found.undecided;
     }
     if let Some(paths) = &version.scale {
-        scale::validate(change.new, paths, &mut judgement.errors);
+        scale::validate(new, paths, &mut validated.errors);
     }
     if let Some(schema) = version.structural() {
         if version.has_embedded {
-            embedded::validate(change.new, schema, &Path::default(), release, &mut judgement.errors);
+            embedded::validate(new, schema, &Path::default(), release, &mut validated.errors);
         }
         let duplicates = |object| list_types::validate(object, schema, &Path::default());
-        if change.old.is_none_or(|old| duplicates(old).is_empty()) {
-            judgement.errors.extend(duplicates(change.new));
+        if old.is_none_or(|old| duplicates(old).is_empty()) {
+            validated.errors.extend(duplicates(new));
         }
-        if version.has_rules && judgement.errors.iter().any(blocks_rules) {
+        if version.has_rules && validated.errors.iter().any(blocks_rules) {
             let error = FieldError::invalid_value(&Path::default(), Value::Null, SKIPPED_RULES);
-            judgement.errors.push(FieldError { is_unnamed: true, ..error });
+            validated.errors.push(FieldError { is_unnamed: true, ..error });
         } else if version.has_rules {
             match &*version.rules.get(schema, release) {
                 Ok(rules) => {
                     let found = rules.validate(schema, objects, arena, keep_going);
-                    judgement.errors.extend(found.errors);
-                    judgement.undecided.extend(found.undecided);
-                    judgement.unchanged = found.warnings;
+                    validated.errors.extend(found.errors);
+                    validated.undecided.extend(found.undecided);
+                    validated.unchanged = found.unchanged;
                 }
                 Err(errors) => {
                     let refused = |error| refused("rules", error);
-                    judgement.undecided.extend(errors.iter().take(1).map(refused));
+                    validated.undecided.extend(errors.iter().take(1).map(refused));
                 }
             }
         }
     }
-    remove_duplicates(&mut judgement.errors);
-    if judgement.errors.is_empty() {
-        let old = change.old.map(metadata_of).unwrap_or_default();
-        judgement.warnings = meta::finalizer_warnings(metadata_of(change.new), old, release);
+    remove_duplicates(&mut validated.errors);
+    if validated.errors.is_empty() {
+        let old = old.map(metadata_of).unwrap_or_default();
+        validated.warnings = meta::finalizer_warnings(metadata_of(new), old, release);
     }
-    judgement
-}
-
-/// Objects with the metadata that the API server sets in an update.
-///
-/// An update keeps the uid and the times of the old object. The generation increases if a field outside of the metadata changes. A
-/// manifest rarely has these fields, and the old object often lacks them.
-struct Stored<'a> {
-    arena: &'a Arena,
+    validated
 }
 
 /// Metadata that an update does not change.
 const KEPT: [&str; 5] =
     ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion"];
 
-impl<'a> Stored<'a> {
-    fn objects(&self, change: &Change<'a>) -> Objects<'a> {
-        let Some(old) = change.old else { return Objects { new: change.new, old: None, other: None } };
-        let before = metadata_of(old);
-        let generation = match before.field("generation") {
-            Some(Value::Int(generation)) if generation > 0 => generation,
-            _ => 1,
-        };
-        let is_changed = !identical(self.content(change.new), self.content(old), &mut || true);
-        let mut kept = vec![("generation", Value::Int(generation + i64::from(is_changed)))];
-        for name in KEPT {
-            let own =
-                metadata_of(change.new).field(name).filter(|_| name == "uid" || name == "resourceVersion");
-            kept.extend(own.or_else(|| before.field(name)).map(|value| (name, value)));
-        }
-        // The values do not matter, since no rule can read them. They are equal, or they are not.
-        let fields = |of: &'static str| ("managedFields", Value::String(of));
-        let new = |managed| self.with(change.new, &[&kept[..], &[fields(managed)]].concat());
-        Objects {
-            new: new("kept"),
-            old: Some(self.with(old, &[("generation", Value::Int(generation)), fields("kept")])),
-            other: Some(new("changed")),
-        }
+/// Returns the objects with the metadata that the API server sets in an update.
+///
+/// An update keeps the uid and the times of the old object. The generation increases if a field outside of the metadata changes. A
+/// manifest rarely has these fields, and the old object often lacks them.
+fn as_stored<'a>(new: Value<'a>, old: Option<Value<'a>>, arena: &'a Arena) -> RuleInput<'a> {
+    let Some(old) = old else { return RuleInput { new, old: None, other: None } };
+    let before = metadata_of(old);
+    let generation = match before.field("generation") {
+        Some(Value::Int(generation)) if generation > 0 => generation,
+        _ => 1,
+    };
+    let is_changed = !identical(content(new, arena), content(old, arena), &mut || true);
+    let mut kept = vec![("generation", Value::Int(generation + i64::from(is_changed)))];
+    for name in KEPT {
+        let own = metadata_of(new).field(name).filter(|_| name == "uid" || name == "resourceVersion");
+        kept.extend(own.or_else(|| before.field(name)).map(|value| (name, value)));
     }
+    // The values do not matter, since no rule can read them. They are equal, or they are not.
+    let fields = |of: &'static str| ("managedFields", Value::String(of));
+    let with = |managed| with_metadata(new, &[&kept[..], &[fields(managed)]].concat(), arena);
+    let old_fields = [("generation", Value::Int(generation)), fields("kept")];
+    let old = with_metadata(old, &old_fields, arena);
+    RuleInput { new: with("kept"), old: Some(old), other: Some(with("changed")) }
+}
 
-    /// An object without metadata.
-    fn content(&self, object: Value<'a>) -> Value<'a> {
-        let Value::Object(entries) = object else { return object };
-        let entries: Vec<_> = entries.iter().filter(|(name, _)| *name != "metadata").copied().collect();
-        Value::Object(self.arena.slice(&entries))
-    }
+/// An object without metadata.
+fn content<'a>(object: Value<'a>, arena: &'a Arena) -> Value<'a> {
+    let Value::Object(entries) = object else { return object };
+    let entries: Vec<_> = entries.iter().filter(|(name, _)| *name != "metadata").copied().collect();
+    Value::Object(arena.slice(&entries))
+}
 
-    /// An object with these fields in its metadata.
-    fn with(&self, object: Value<'a>, fields: &[(&'a str, Value<'a>)]) -> Value<'a> {
-        let entries = |object| if let Value::Object(entries) = object { entries } else { &[] };
-        let metadata = [entries(metadata_of(object)), fields].concat();
-        let metadata = ("metadata", self.arena.object(&metadata));
-        self.arena.object(&[entries(object), &[metadata]].concat())
-    }
+/// An object with these fields in its metadata.
+fn with_metadata<'a>(object: Value<'a>, fields: &[(&'a str, Value<'a>)], arena: &'a Arena) -> Value<'a> {
+    let entries = |object| if let Value::Object(entries) = object { entries } else { &[] };
+    let metadata = [entries(metadata_of(object)), fields].concat();
+    let metadata = ("metadata", arena.object(&metadata));
+    arena.object(&[entries(object), &[metadata]].concat())
 }
 
 /// Why objects of a CRD can't be judged.
@@ -267,15 +234,20 @@ fn metadata_of(object: Value<'_>) -> Value<'_> {
 }
 
 /// Checks the metadata of an object. The name of an object that exists is not checked again.
-fn metadata(change: &Change<'_>, release: Release, errors: &mut Vec<FieldError>) {
-    let new = metadata_of(change.new);
-    let names = if change.old.is_some() { NameSyntax::PathSegment } else { NameSyntax::Subdomain };
+fn metadata(
+    new: Value<'_>,
+    old: Option<Value<'_>>,
+    namespaced: bool,
+    release: Release,
+    errors: &mut Vec<FieldError>,
+) {
+    let new = metadata_of(new);
+    let names = if old.is_some() { NameSyntax::PathSegment } else { NameSyntax::Subdomain };
     let name = new.field("name").and_then(|name| name.as_str()).unwrap_or_default();
     let path = Path::new("metadata");
-    let checks =
-        Checks { release, path: &path, namespaced: change.namespaced, names, name, is_embedded: false };
+    let checks = MetadataChecks { release, path: &path, namespaced, names, name, is_embedded: false };
     checks.object(new, errors);
-    if let Some(old) = change.old {
+    if let Some(old) = old {
         checks.update(new, metadata_of(old), errors);
     }
 }
@@ -290,12 +262,6 @@ fn blocks_rules(error: &FieldError) -> bool {
             | ErrorKind::TooMany
             | ErrorKind::TypeInvalid
     )
-}
-
-/// Removes errors with the text of an earlier one, as the API server does.
-fn remove_duplicates(errors: &mut Vec<FieldError>) {
-    let mut seen = std::collections::HashSet::new();
-    errors.retain(|error| seen.insert(error.to_string()));
 }
 
 impl Scale {

@@ -13,9 +13,9 @@
 
 use std::collections::HashSet;
 
-use super::object::{Change, Judgement, decode, validate, with_stored_status};
+use super::object::{decode, validate, with_stored_status};
 use super::{Crd, Version};
-use crate::field::{FieldError, Path};
+use crate::field::{FieldError, Path, Validated};
 use crate::value::{Arena, Value};
 
 /// Lost fields that are reported of one object.
@@ -37,7 +37,7 @@ pub struct Replay<'a> {
 
 /// The effect of a change on an object.
 #[derive(Clone, Debug, Default)]
-pub struct Effect {
+pub struct ReplayResult {
     /// Fields that the API server removes.
     pub lost: Vec<Path>,
     /// Errors of an update that changes nothing.
@@ -50,7 +50,7 @@ pub struct Effect {
     pub undecided: Vec<FieldError>,
 }
 
-impl Effect {
+impl ReplayResult {
     /// Returns an effect that is not known.
     pub fn unknown(reason: &str) -> Self {
         let error = FieldError::internal(&Path::default(), reason);
@@ -72,9 +72,9 @@ impl<'a> Replay<'a> {
         object: Value<'a>,
         arena: &'a Arena,
         keep_going: &dyn Fn() -> bool,
-    ) -> Result<Effect, Vec<FieldError>> {
+    ) -> Result<ReplayResult, Vec<FieldError>> {
         let Self { old, new, server } = *self;
-        let mut effect = Effect::default();
+        let mut effect = ReplayResult::default();
         let object = if old.namespaced { with_namespace(object, arena) } else { object };
         let (stored, before) = rewritten(old, version, read(old, version, object, arena)?, arena)?;
         let stored_as = old
@@ -86,7 +86,7 @@ impl<'a> Replay<'a> {
         let target = served.or_else(|| new.stored().filter(|_| !new.is_converted_by_webhook));
         let Some(target) = target else {
             let reason = "a webhook converts the object to another version, and it is not called";
-            return Ok(Effect { is_unserved: true, ..Effect::unknown(reason) });
+            return Ok(ReplayResult { is_unserved: true, ..ReplayResult::unknown(reason) });
         };
         let mut found = stored;
         if let Some(first) = new.version(stored_as).filter(|first| first.name != target.name) {
@@ -96,8 +96,7 @@ impl<'a> Replay<'a> {
         let (_, after) = rewritten(new, target, found, arena)?;
         lost(before, after, &Path::default(), &mut effect.lost);
         let judge = |crd: &Crd, version: &'a Version, object: Value<'a>, old: Option<Value<'a>>| {
-            let change = Change { new: object, old, namespaced: crd.namespaced, server };
-            validate(version, &change, arena, keep_going)
+            validate((crd, version), object, old, server, arena, keep_going)
         };
         let update = judge(new, target, found, Some(found));
         let was = judge(old, version, before, Some(before));
@@ -109,7 +108,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Returns the errors that the old CRD does not give.
-    fn caused(now: Judgement, before: Judgement, undecided: &mut Vec<FieldError>) -> Vec<FieldError> {
+    fn caused(now: Validated, before: Validated, undecided: &mut Vec<FieldError>) -> Vec<FieldError> {
         for error in now.undecided.into_iter().chain(before.undecided) {
             if !undecided.contains(&error) {
                 undecided.push(error);

@@ -2,17 +2,15 @@
 
 use std::ops::Range;
 
-use super::node::{Content, Node};
-use super::tree::{Key, Tree};
-use super::{Place, SyntaxError, scalar};
+use super::node::{Content, DocumentNode};
+use super::tree::{Built, DocumentTree, TreeKey};
+use super::{Position, SyntaxError, scalar};
 
 const NEXT: &str = "check the commas, quotes and brackets up to this place";
 
-type Read<T = ()> = Result<T, SyntaxError>;
-
 /// Reads all values, with their byte ranges.
-pub(super) fn read(text: &str) -> Read<Vec<(Node, Range<usize>)>> {
-    let mut reader = Reader { text, at: 0, seen: (0, Place::START), tree: Tree::new() };
+pub(super) fn read(text: &str) -> Built<Vec<(DocumentNode, Range<usize>)>> {
+    let mut reader = JsonDocuments { text, at: 0, seen: (0, Position::START), tree: DocumentTree::new() };
     let mut documents = Vec::new();
     loop {
         reader.skip_space();
@@ -25,15 +23,15 @@ pub(super) fn read(text: &str) -> Read<Vec<(Node, Range<usize>)>> {
     }
 }
 
-struct Reader<'t> {
+struct JsonDocuments<'t> {
     text: &'t str,
     at: usize,
     /// The last offset whose place was asked for, and this place.
-    seen: (usize, Place),
-    tree: Tree,
+    seen: (usize, Position),
+    tree: DocumentTree,
 }
 
-impl<'t> Reader<'t> {
+impl<'t> JsonDocuments<'t> {
     fn peek(&self) -> Option<u8> {
         self.text.as_bytes().get(self.at).copied()
     }
@@ -48,13 +46,13 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn place(&mut self) -> Place {
+    fn place(&mut self) -> Position {
         let (offset, place) = self.seen;
         self.seen = (self.at, place.after(self.text.get(offset..self.at).unwrap_or_default()));
         self.seen.1
     }
 
-    fn fail<T>(&mut self, message: &str) -> Read<T> {
+    fn fail<T>(&mut self, message: &str) -> Built<T> {
         let message = if self.at >= self.text.len() { "the text ends too early" } else { message };
         Err(SyntaxError::new(self.place(), format!("this is not JSON: {message}"), NEXT))
     }
@@ -68,7 +66,7 @@ impl<'t> Reader<'t> {
     }
 
     /// Reads a value with all that it contains.
-    fn value(&mut self) -> Read {
+    fn value(&mut self) -> Built {
         loop {
             self.skip_space();
             let place = self.place();
@@ -96,7 +94,7 @@ impl<'t> Reader<'t> {
     }
 
     /// Reads the end of lists and maps, and a comma. Returns whether another value follows.
-    fn after_value(&mut self) -> Read<bool> {
+    fn after_value(&mut self) -> Built<bool> {
         while let Some(is_map) = self.tree.is_in_map() {
             if self.accept(b',') {
                 if is_map {
@@ -112,18 +110,18 @@ impl<'t> Reader<'t> {
         Ok(false)
     }
 
-    fn key(&mut self) -> Read {
+    fn key(&mut self) -> Built {
         self.skip_space();
         if self.peek() != Some(b'"') {
             return self.fail("expected a key in double quotes");
         }
         let place = self.place();
         let key = self.string()?;
-        self.tree.key(Key::Text(key), place)?;
+        self.tree.key(TreeKey::Text(key), place)?;
         if self.accept(b':') { Ok(()) } else { self.fail("expected ':'") }
     }
 
-    fn scalar(&mut self) -> Read<Content> {
+    fn scalar(&mut self) -> Built<Content> {
         match self.peek() {
             Some(b'"') => self.string().map(Content::Text),
             Some(b'-' | b'0'..=b'9') => {
@@ -138,7 +136,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn word(&mut self) -> Read<Content> {
+    fn word(&mut self) -> Built<Content> {
         for (word, content) in
             [("true", Content::Bool(true)), ("false", Content::Bool(false)), ("null", Content::Null)]
         {
@@ -152,7 +150,7 @@ impl<'t> Reader<'t> {
         self.fail("expected a value")
     }
 
-    fn string(&mut self) -> Read<Box<str>> {
+    fn string(&mut self) -> Built<Box<str>> {
         let mut scanner = json::Scanner::new(self.rest());
         let Ok(text) = scanner.string() else {
             return self.fail("a string is not closed or has an invalid character");

@@ -5,12 +5,12 @@
 //! unknown list in a built-in group stays an object, and so does a list in a list, which `kubectl` refuses.
 
 use super::Document;
-use super::node::{Content, Entry, Node};
+use super::node::{Content, DocumentEntry, DocumentNode};
 use crate::field::Path;
 use crate::kinds::{has_version, is_built_in, lookup};
 
 /// Adds a document, or the items of a list, in order.
-pub(super) fn flatten(root: Node, documents: &mut Vec<Document>) {
+pub(super) fn flatten(root: DocumentNode, documents: &mut Vec<Document>) {
     let Some(kind) = kind_of_items(&root).map(str::to_owned) else {
         return documents.push(Document { root, item: Path::default() });
     };
@@ -25,8 +25,8 @@ pub(super) fn flatten(root: Node, documents: &mut Vec<Document>) {
 }
 
 /// The kind of the items of a list that have none.
-fn kind_of_items(root: &Node) -> Option<&str> {
-    let text = |field: &str| root.field(field).and_then(Node::as_text);
+fn kind_of_items(root: &DocumentNode) -> Option<&str> {
+    let text = |field: &str| root.field(field).and_then(DocumentNode::as_text);
     let kind = text("kind")?;
     let api_version = text("apiVersion").unwrap_or_default();
     let of_items = match (kind.strip_suffix("List"), &root.field("items")?.content) {
@@ -50,7 +50,7 @@ fn is_known(api_version: &str, kind: &str) -> bool {
 }
 
 /// Items of a typed list such as `PodList` have the kind of the list if they have none, as in `kubectl`.
-fn with_kind(item: &mut Node, kind: &str, list: &[Entry]) {
+fn with_kind(item: &mut DocumentNode, kind: &str, list: &[DocumentEntry]) {
     if kind.is_empty() || item.field("kind").is_some() {
         return;
     }
@@ -60,6 +60,6 @@ fn with_kind(item: &mut Node, kind: &str, list: &[Entry]) {
     let version = list.iter().find(|entry| &*entry.key == "apiVersion");
     let version = version.map_or(Content::Null, |entry| entry.node.content.clone());
     for (key, content) in [("apiVersion", version), ("kind", Content::Text(kind.into()))] {
-        entries.push(Entry { key: key.into(), mark, node: Node::new(place, content) });
+        entries.push(DocumentEntry { key: key.into(), mark, node: DocumentNode::new(place, content) });
     }
 }

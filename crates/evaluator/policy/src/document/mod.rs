@@ -17,7 +17,7 @@ mod yaml;
 use std::fmt;
 use std::ops::Range;
 
-pub use node::{Content, Entry, Node};
+pub use node::{Content, DocumentEntry, DocumentNode};
 
 use crate::field::Path;
 use crate::value::{Arena, Value};
@@ -34,14 +34,14 @@ const SPLIT: &str = "split it into several files";
 
 /// A position in a text. Lines and columns are counted from 1, and columns in code points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct Position {
     /// The line.
     pub line: usize,
     /// The column.
     pub column: usize,
 }
 
-impl Place {
+impl Position {
     const START: Self = Self { line: 1, column: 1 };
 
     /// The place after a text that begins here.
@@ -53,7 +53,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Position {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}:{}", self.line, self.column)
     }
@@ -64,7 +64,7 @@ impl fmt::Display for Place {
 #[error("{place}: {message}")]
 pub struct SyntaxError {
     /// The place of the problem.
-    pub place: Place,
+    pub place: Position,
     /// The problem.
     pub message: String,
     /// The next step.
@@ -72,7 +72,7 @@ pub struct SyntaxError {
 }
 
 impl SyntaxError {
-    fn new(place: Place, message: impl Into<String>, next: impl Into<String>) -> Self {
+    fn new(place: Position, message: impl Into<String>, next: impl Into<String>) -> Self {
         Self { place, message: message.into(), next: next.into() }
     }
 }
@@ -80,7 +80,7 @@ impl SyntaxError {
 /// An object of a text: a document, or an item of a `List`.
 #[derive(Clone, Debug)]
 pub struct Document {
-    root: Node,
+    root: DocumentNode,
     /// The path of the object in its document.
     item: Path,
 }
@@ -92,7 +92,7 @@ impl Document {
     }
 
     /// The object as a tree.
-    pub fn root(&self) -> &Node {
+    pub fn root(&self) -> &DocumentNode {
         &self.root
     }
 
@@ -109,12 +109,12 @@ impl Document {
 
     /// The place of a field: its key, or the first character of a list element. A field that does not exist has the place of
     /// the nearest parent that does. The empty path is the place of the object itself.
-    pub fn place(&self, path: &Path) -> Place {
+    pub fn place(&self, path: &Path) -> Position {
         self.root.at(path).field
     }
 
     /// The place of the first character of a field's value.
-    pub fn value_place(&self, path: &Path) -> Place {
+    pub fn value_place(&self, path: &Path) -> Position {
         self.root.at(path).node.place()
     }
 }
@@ -125,7 +125,7 @@ pub struct Stream {
     /// Whether the text is a sequence of JSON values. Otherwise it is YAML.
     pub is_json: bool,
     /// The root of each document, and its byte range in a text of JSON.
-    pub documents: Vec<(Node, Range<usize>)>,
+    pub documents: Vec<(DocumentNode, Range<usize>)>,
 }
 
 /// Reads all objects of a text. The items of a `List` are objects of their own, and empty documents are skipped.
@@ -145,7 +145,7 @@ pub fn read(text: &str) -> Result<Vec<Document>, SyntaxError> {
 /// Reads all documents of a text.
 pub fn read_stream(text: &str) -> Result<Stream, SyntaxError> {
     if text.len() > MAX_TEXT {
-        return Err(SyntaxError::new(Place::START, "the text is longer than 64 MiB", SPLIT));
+        return Err(SyntaxError::new(Position::START, "the text is longer than 64 MiB", SPLIT));
     }
     let start = if text.starts_with(BOM) { BOM.len_utf8() } else { 0 };
     let content = text.get(start..).unwrap_or_default();
@@ -154,7 +154,8 @@ pub fn read_stream(text: &str) -> Result<Stream, SyntaxError> {
     }
     let error = match json::read(content) {
         Ok(documents) => {
-            let moved = |(node, range): (Node, Range<usize>)| (node, range.start + start..range.end + start);
+            let moved =
+                |(node, range): (DocumentNode, Range<usize>)| (node, range.start + start..range.end + start);
             return Ok(Stream { is_json: true, documents: documents.into_iter().map(moved).collect() });
         }
         Err(error) => error,

@@ -1,38 +1,38 @@
 //! A value with the places of its parts.
 
-use super::Place;
-use crate::field::{Path, Step};
+use super::Position;
+use crate::field::{Path, PathStep};
 use crate::value::{Arena, Value};
 
-/// A [`Place`] in little memory.
+/// A [`Position`] in little memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Mark {
+pub(super) struct SmallPosition {
     line: u32,
     column: u32,
 }
 
-impl From<Place> for Mark {
-    fn from(place: Place) -> Self {
+impl From<Position> for SmallPosition {
+    fn from(place: Position) -> Self {
         let number = |number| u32::try_from(number).unwrap_or(u32::MAX);
         Self { line: number(place.line), column: number(place.column) }
     }
 }
 
-impl From<Mark> for Place {
-    fn from(mark: Mark) -> Self {
+impl From<SmallPosition> for Position {
+    fn from(mark: SmallPosition) -> Self {
         Self { line: mark.line as usize, column: mark.column as usize }
     }
 }
 
 /// A value and its place.
 #[derive(Clone, Debug)]
-pub struct Node {
-    pub(super) mark: Mark,
+pub struct DocumentNode {
+    pub(super) mark: SmallPosition,
     /// The value.
     pub content: Content,
 }
 
-/// The value of a [`Node`].
+/// The value of a [`DocumentNode`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Content {
     /// `null`, `~`, or nothing.
@@ -48,59 +48,59 @@ pub enum Content {
     /// Text.
     Text(Box<str>),
     /// A list.
-    List(Vec<Node>),
+    List(Vec<DocumentNode>),
     /// A map in the order of the text. No key occurs twice.
-    Map(Vec<Entry>),
+    Map(Vec<DocumentEntry>),
 }
 
 /// An entry of a map.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct DocumentEntry {
     /// The key.
     pub key: Box<str>,
-    pub(super) mark: Mark,
+    pub(super) mark: SmallPosition,
     /// The value.
-    pub node: Node,
+    pub node: DocumentNode,
 }
 
-impl PartialEq for Node {
+impl PartialEq for DocumentNode {
     fn eq(&self, other: &Self) -> bool {
         self.content == other.content
     }
 }
 
-impl PartialEq for Entry {
+impl PartialEq for DocumentEntry {
     fn eq(&self, other: &Self) -> bool {
         self.key == other.key && self.node == other.node
     }
 }
 
 /// The result of a search.
-pub(super) struct Found<'n> {
+pub(super) struct FoundNode<'n> {
     /// The last value on the path that exists.
-    pub(super) node: &'n Node,
+    pub(super) node: &'n DocumentNode,
     /// The place of its key, or of the list element.
-    pub(super) field: Place,
+    pub(super) field: Position,
     /// Whether the whole path exists.
     pub(super) is_whole: bool,
 }
 
-impl Node {
-    pub(super) fn new(place: Place, content: Content) -> Self {
+impl DocumentNode {
+    pub(super) fn new(place: Position, content: Content) -> Self {
         Self { mark: place.into(), content }
     }
 
     /// The place of the first character.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> Position {
         self.mark.into()
     }
 
     /// The value of an entry.
-    pub fn field(&self, key: &str) -> Option<&Node> {
+    pub fn field(&self, key: &str) -> Option<&DocumentNode> {
         self.entry(key).map(|entry| &entry.node)
     }
 
-    fn entry(&self, key: &str) -> Option<&Entry> {
+    fn entry(&self, key: &str) -> Option<&DocumentEntry> {
         match &self.content {
             Content::Map(entries) => entries.iter().find(|entry| *entry.key == *key),
             _ => None,
@@ -120,7 +120,7 @@ impl Node {
         let own = size_of::<Value<'_>>();
         let parts: usize = match &self.content {
             Content::Text(text) => text.len(),
-            Content::List(items) => items.iter().map(Node::size).sum(),
+            Content::List(items) => items.iter().map(DocumentNode::size).sum(),
             Content::Map(entries) => {
                 entries.iter().map(|entry| size_of::<&str>() + entry.key.len() + entry.node.size()).sum()
             }
@@ -132,7 +132,7 @@ impl Node {
     /// Levels of lists and maps.
     pub(super) fn height(&self) -> usize {
         match &self.content {
-            Content::List(items) => 1 + items.iter().map(Node::height).max().unwrap_or_default(),
+            Content::List(items) => 1 + items.iter().map(DocumentNode::height).max().unwrap_or_default(),
             Content::Map(entries) => {
                 1 + entries.iter().map(|entry| entry.node.height()).max().unwrap_or_default()
             }
@@ -141,20 +141,20 @@ impl Node {
     }
 
     /// Follows a path as far as it exists.
-    pub(super) fn at(&self, path: &Path) -> Found<'_> {
-        let mut found = Found { node: self, field: self.place(), is_whole: true };
+    pub(super) fn at(&self, path: &Path) -> FoundNode<'_> {
+        let mut found = FoundNode { node: self, field: self.place(), is_whole: true };
         for step in path.steps() {
             let next = match (step, &found.node.content) {
-                (Step::Index(index), Content::List(items)) => {
+                (PathStep::Index(index), Content::List(items)) => {
                     items.get(*index).map(|item| (item, item.place()))
                 }
-                (Step::Field(name) | Step::Key(name), _) => {
+                (PathStep::Field(name) | PathStep::Key(name), _) => {
                     found.node.entry(name).map(|entry| (&entry.node, entry.mark.into()))
                 }
                 _ => None,
             };
-            let Some((node, field)) = next else { return Found { is_whole: false, ..found } };
-            found = Found { node, field, is_whole: true };
+            let Some((node, field)) = next else { return FoundNode { is_whole: false, ..found } };
+            found = FoundNode { node, field, is_whole: true };
         }
         found
     }

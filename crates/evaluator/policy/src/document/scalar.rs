@@ -2,13 +2,13 @@
 //! refused.
 
 use super::node::Content;
-use super::{Place, SyntaxError};
+use super::{Position, SyntaxError};
 
 /// Characters of a number that an error shows.
 const MAX_SHOWN: usize = 40;
 
 /// Resolves text without quotes.
-pub(super) fn plain(text: &str, place: Place) -> Result<Content, SyntaxError> {
+pub(super) fn plain(text: &str, place: Position) -> Result<Content, SyntaxError> {
     Ok(match text {
         "" | "~" | "null" | "Null" | "NULL" => Content::Null,
         "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
@@ -32,7 +32,7 @@ fn is_special(text: &str) -> bool {
 }
 
 /// Resolves text that begins as a number.
-pub(super) fn number(text: &str, place: Place) -> Result<Content, SyntaxError> {
+pub(super) fn number(text: &str, place: Position) -> Result<Content, SyntaxError> {
     let (sign, digits) = match text.strip_prefix(['+', '-']) {
         Some(digits) => (&text[..1], digits),
         None => ("", text),
@@ -91,7 +91,7 @@ fn sent(value: f64) -> Content {
     integer.map_or(Content::Float(value), Content::Int)
 }
 
-fn ambiguous(text: &str, place: Place) -> SyntaxError {
+fn ambiguous(text: &str, place: Position) -> SyntaxError {
     let shown = text.get(..MAX_SHOWN).map_or(text.to_owned(), |start| format!("{start}…"));
     let message = format!("readers of YAML and JSON differ on the value of {shown}");
     SyntaxError::new(place, message, "write a decimal number of at most 64 bits, or quote the text")
@@ -100,7 +100,7 @@ fn ambiguous(text: &str, place: Place) -> SyntaxError {
 const KEY: &str = "YAML readers differ on the text of this key";
 
 /// Refuses a key such as `0644`, whose number has another text.
-pub(super) fn check_key(content: &Content, text: &str, place: Place) -> Result<(), SyntaxError> {
+pub(super) fn check_key(content: &Content, text: &str, place: Position) -> Result<(), SyntaxError> {
     match content {
         Content::Int(value) if value.to_string() != text => {
             Err(SyntaxError::new(place, KEY, "quote the key"))
@@ -110,7 +110,7 @@ pub(super) fn check_key(content: &Content, text: &str, place: Place) -> Result<(
 }
 
 /// The text of a key. JSON has no other keys.
-pub(super) fn into_key(content: Content, place: Place) -> Result<Box<str>, SyntaxError> {
+pub(super) fn into_key(content: Content, place: Position) -> Result<Box<str>, SyntaxError> {
     Ok(match content {
         Content::Text(text) => text,
         Content::Bool(value) => value.to_string().into(),

@@ -180,10 +180,10 @@ fn items_of_lists_are_objects() {
             ("items[0]".to_owned(), r#"{"apiVersion":"v1","c":3,"kind":"Pod"}"#.to_owned()),
         ]
     );
-    assert_eq!(documents[0].place(&Path::new("spec").child("a")), Place { line: 5, column: 10 });
-    assert_eq!(documents[0].place(&Path::default()), Place { line: 4, column: 3 });
-    assert_eq!(documents[1].place(&Path::new("items").index(0)), Place { line: 8, column: 11 });
-    assert_eq!(documents[2].place(&Path::new("c")), Place { line: 13, column: 3 });
+    assert_eq!(documents[0].place(&Path::new("spec").child("a")), Position { line: 5, column: 10 });
+    assert_eq!(documents[0].place(&Path::default()), Position { line: 4, column: 3 });
+    assert_eq!(documents[1].place(&Path::new("items").index(0)), Position { line: 8, column: 11 });
+    assert_eq!(documents[2].place(&Path::new("c")), Position { line: 13, column: 3 });
 }
 
 #[test]
@@ -216,11 +216,11 @@ fn finds_the_place_of_a_field() {
         (place.line, place.column)
     };
     let metadata = Path::new("metadata");
-    assert_eq!(documents[0].place(&Path::new("x")), Place { line: 2, column: 3 });
+    assert_eq!(documents[0].place(&Path::new("x")), Position { line: 2, column: 3 });
     assert_eq!(place(&Path::default()), (5, 1));
     assert_eq!(place(&metadata), (5, 1));
     assert_eq!(place(&metadata.child("näme")), (6, 3));
-    assert_eq!(documents[1].value_place(&metadata.child("näme")), Place { line: 6, column: 11 });
+    assert_eq!(documents[1].value_place(&metadata.child("näme")), Position { line: 6, column: 11 });
     assert_eq!(place(&metadata.child("tags").index(1).child("b")), (7, 14));
     assert_eq!(place(&metadata.child("tags").index(5)), (7, 3), "the nearest parent");
     assert_eq!(place(&Path::new("spec").index(1).child("z")), (11, 4));
@@ -228,8 +228,8 @@ fn finds_the_place_of_a_field() {
 
     let text = "{\"a\": 1}\n {\"b\": [1,\n  {\"c\": 2}]}";
     let documents = read(text).unwrap();
-    assert_eq!(documents[1].place(&Path::new("b").index(1).child("c")), Place { line: 3, column: 4 });
-    assert_eq!(documents[1].place(&Path::default()), Place { line: 2, column: 2 });
+    assert_eq!(documents[1].place(&Path::new("b").index(1).child("c")), Position { line: 3, column: 4 });
+    assert_eq!(documents[1].place(&Path::default()), Position { line: 2, column: 2 });
 }
 
 #[test]

@@ -5,19 +5,19 @@ use std::ops::Range;
 
 use granit_parser::{ErrorKind, Event, Marker, Options, Parser, ScalarStyle, Span};
 
-use super::node::{Content, Node};
-use super::tree::{Key, Tree, too_deep};
-use super::{MAX_DEPTH, Place, SyntaxError, scalar};
+use super::node::{Content, DocumentNode};
+use super::tree::{DocumentTree, TreeKey, too_deep};
+use super::{MAX_DEPTH, Position, SyntaxError, scalar};
 
 /// Reads all documents. Their ranges are empty.
-pub(super) fn read(text: &str) -> Result<Vec<(Node, Range<usize>)>, SyntaxError> {
+pub(super) fn read(text: &str) -> Result<Vec<(DocumentNode, Range<usize>)>, SyntaxError> {
     check_characters(text)?;
     let mut options = Options::default();
     options.set_emit_comments(false);
     options.flow_nesting_limit = MAX_DEPTH + 1;
     options.block_nesting_limit = MAX_DEPTH + 1;
     options.disallow_directives = true;
-    let mut reader = Reader { tree: Tree::new(), anchors: HashMap::new(), open: Vec::new() };
+    let mut reader = YamlDocuments { tree: DocumentTree::new(), anchors: HashMap::new(), open: Vec::new() };
     let mut documents = Vec::new();
     for event in Parser::new_from_str_with_options(text, options) {
         let (event, span) = event.map_err(|error| {
@@ -38,8 +38,8 @@ pub(super) fn read(text: &str) -> Result<Vec<(Node, Range<usize>)>, SyntaxError>
     Ok(documents)
 }
 
-fn place(marker: &Marker) -> Place {
-    Place { line: marker.line(), column: marker.col() + 1 }
+fn place(marker: &Marker) -> Position {
+    Position { line: marker.line(), column: marker.col() + 1 }
 }
 
 /// Refuses the characters that end a line in YAML 1.1, which `kubectl` reads, and not in YAML 1.2.
@@ -48,20 +48,20 @@ fn check_characters(text: &str) -> Result<(), SyntaxError> {
         return Ok(());
     };
     let code = found.chars().next().map_or(0, u32::from);
-    let place = Place::START.after(text.get(..at).unwrap_or_default());
+    let place = Position::START.after(text.get(..at).unwrap_or_default());
     let message = format!("YAML readers differ on whether the character U+{code:04X} ends a line");
     Err(SyntaxError::new(place, message, "remove it, or write it as an escape in double quotes"))
 }
 
-struct Reader {
-    tree: Tree,
+struct YamlDocuments {
+    tree: DocumentTree,
     /// Complete values with an anchor.
-    anchors: HashMap<usize, Node>,
+    anchors: HashMap<usize, DocumentNode>,
     /// The anchor of each open list or map, or 0.
     open: Vec<usize>,
 }
 
-impl Reader {
+impl YamlDocuments {
     fn event(&mut self, event: Event<'_>, span: &Span) -> Result<(), SyntaxError> {
         let place = place(&span.start);
         match event {
@@ -85,7 +85,7 @@ impl Reader {
                 check_tag(tag.is_some(), place)?;
                 let is_plain = style == ScalarStyle::Plain;
                 if is_plain && text == "<<" && self.tree.expects_key() {
-                    return self.tree.key(Key::Merge, place);
+                    return self.tree.key(TreeKey::Merge, place);
                 }
                 let content =
                     if is_plain { scalar::plain(&text, place)? } else { Content::Text(text.clone().into()) };
@@ -110,12 +110,12 @@ impl Reader {
     }
 
     /// Adds a scalar as a key or a value.
-    fn scalar(&mut self, content: Content, anchor: usize, place: Place) -> Result<(), SyntaxError> {
+    fn scalar(&mut self, content: Content, anchor: usize, place: Position) -> Result<(), SyntaxError> {
         if self.tree.expects_key() {
             if anchor > 0 {
-                self.anchors.insert(anchor, Node::new(place, content.clone()));
+                self.anchors.insert(anchor, DocumentNode::new(place, content.clone()));
             }
-            return self.tree.key(Key::Text(scalar::into_key(content, place)?), place);
+            return self.tree.key(TreeKey::Text(scalar::into_key(content, place)?), place);
         }
         let node = self.tree.scalar(content, place)?.filter(|_| anchor > 0);
         self.anchors.extend(node.map(|node| (anchor, node.clone())));
@@ -124,7 +124,7 @@ impl Reader {
 }
 
 /// Refuses tags: readers know different ones, and some ignore them.
-fn check_tag(is_tagged: bool, place: Place) -> Result<(), SyntaxError> {
+fn check_tag(is_tagged: bool, place: Position) -> Result<(), SyntaxError> {
     if !is_tagged {
         return Ok(());
     }

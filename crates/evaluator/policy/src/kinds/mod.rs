@@ -20,7 +20,7 @@ const KUBERNETES: &str = include_str!("builtin.tsv");
 
 /// A resource of the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Resource<'a> {
+pub struct KindResource<'a> {
     /// The resource in paths and rules: `deployments`.
     pub plural: Cow<'a, str>,
     /// Whether its objects are in namespaces.
@@ -34,12 +34,12 @@ pub struct Resource<'a> {
 const ALL_MINORS: RangeInclusive<u8> = OLDEST..=NEWEST;
 
 /// Group, version and kind.
-type Key<'a> = (Cow<'a, str>, Cow<'a, str>, Cow<'a, str>);
+type KindKey<'a> = (Cow<'a, str>, Cow<'a, str>, Cow<'a, str>);
 
-static TABLE: LazyLock<BTreeMap<Key<'static>, Resource<'static>>> =
+static TABLE: LazyLock<BTreeMap<KindKey<'static>, KindResource<'static>>> =
     LazyLock::new(|| TABLES.iter().flat_map(|table| table.lines()).filter_map(row).collect());
 
-fn row(line: &'static str) -> Option<(Key<'static>, Resource<'static>)> {
+fn row(line: &'static str) -> Option<(KindKey<'static>, KindResource<'static>)> {
     let columns: Vec<&str> = line.split('\t').collect();
     let [group, version, kind, plural, scope, ref minors @ ..] = columns[..] else { return None };
     let minors = match minors {
@@ -48,12 +48,12 @@ fn row(line: &'static str) -> Option<(Key<'static>, Resource<'static>)> {
         _ => return None,
     };
     let namespaced = scope == "Namespaced";
-    let resource = Resource { plural: plural.into(), namespaced, has_status: true, minors };
+    let resource = KindResource { plural: plural.into(), namespaced, has_status: true, minors };
     Some(((group.into(), version.into(), kind.into()), resource))
 }
 
 /// Returns the resource of a kind of Kubernetes or Karmada.
-pub fn lookup(group: &str, version: &str, kind: &str) -> Option<Resource<'static>> {
+pub fn lookup(group: &str, version: &str, kind: &str) -> Option<KindResource<'static>> {
     TABLE.get(&key(group, version, kind)).cloned()
 }
 
@@ -67,14 +67,14 @@ pub(crate) fn has_version(group: &str, version: &str) -> bool {
     TABLE.keys().any(|(known, of_group, _)| known == group && of_group == version)
 }
 
-fn key<'a>(group: &'a str, version: &'a str, kind: &'a str) -> Key<'a> {
+fn key<'a>(group: &'a str, version: &'a str, kind: &'a str) -> KindKey<'a> {
     (group.into(), version.into(), kind.into())
 }
 
 /// The recorded kinds and those of CRDs.
 #[derive(Clone, Debug, Default)]
 pub struct Kinds {
-    custom: BTreeMap<Key<'static>, Custom>,
+    custom: BTreeMap<KindKey<'static>, Custom>,
     /// Types of built-in kinds that replace the recorded ones.
     types: Option<Arc<Types>>,
 }
@@ -87,8 +87,8 @@ struct Custom {
 }
 
 impl Custom {
-    fn resource(&self) -> Resource<'_> {
-        Resource {
+    fn resource(&self) -> KindResource<'_> {
+        KindResource {
             plural: self.crd.plural.as_str().into(),
             namespaced: self.crd.namespaced,
             has_status: self.version.has_status,
@@ -134,7 +134,7 @@ impl Kinds {
     }
 
     /// Returns the resource of a kind.
-    pub fn lookup(&self, group: &str, version: &str, kind: &str) -> Option<Resource<'_>> {
+    pub fn lookup(&self, group: &str, version: &str, kind: &str) -> Option<KindResource<'_>> {
         self.custom(group, version, kind).map(Custom::resource).or_else(|| lookup(group, version, kind))
     }
 
@@ -149,7 +149,7 @@ impl Kinds {
     }
 
     /// Returns all kinds with the minors that serve them.
-    fn all(&self) -> impl Iterator<Item = (&Key<'static>, RangeInclusive<u8>)> {
+    fn all(&self) -> impl Iterator<Item = (&KindKey<'static>, RangeInclusive<u8>)> {
         let custom = self.custom.keys().map(|key| (key, ALL_MINORS));
         custom.chain(TABLE.iter().map(|(key, resource)| (key, resource.minors.clone())))
     }

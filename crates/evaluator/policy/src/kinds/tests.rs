@@ -40,7 +40,7 @@ fn a_crd_adds_its_kind_in_served_versions() {
     let kinds = crd(CLUSTERS).unwrap();
     let found = kinds.lookup("ecs.yun.com", "v1", "KubernetesCluster").unwrap();
     let plural = "kubernetesclusters".into();
-    let expected = Resource { plural, namespaced: true, has_status: false, minors: 30..=37 };
+    let expected = KindResource { plural, namespaced: true, has_status: false, minors: 30..=37 };
     assert_eq!(found, expected);
     assert_eq!(kinds.lookup("ecs.yun.com", "v1alpha1", "KubernetesCluster"), None);
     assert!(kinds.lookup("apps", "v1", "Deployment").is_some());

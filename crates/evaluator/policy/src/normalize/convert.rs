@@ -7,10 +7,10 @@ use super::scalars::encode_base64;
 use crate::value::{Arena, Value};
 
 /// Fields of a struct, sorted by name.
-type Fields<'a> = Vec<(&'a str, Value<'a>)>;
+type EncodedFields<'a> = Vec<(&'a str, Value<'a>)>;
 
 /// Converts the encoded fields of a struct.
-pub(super) fn convert<'a>(name: &str, fields: &mut Fields<'a>, arena: &'a Arena) {
+pub(super) fn convert<'a>(name: &str, fields: &mut EncodedFields<'a>, arena: &'a Arena) {
     match name {
         "core/v1.PodSpec" => pod_spec(fields),
         "core/v1.Secret" => secret(fields, arena),
@@ -19,7 +19,7 @@ pub(super) fn convert<'a>(name: &str, fields: &mut Fields<'a>, arena: &'a Arena)
 }
 
 /// A Pod always has a security context, and its service account under both names.
-fn pod_spec(fields: &mut Fields<'_>) {
+fn pod_spec(fields: &mut EncodedFields<'_>) {
     if get(fields, "securityContext").is_none() {
         set(fields, "securityContext", Value::Object(&[]));
     }
@@ -30,9 +30,9 @@ fn pod_spec(fields: &mut Fields<'_>) {
 }
 
 /// The entries of `stringData` become entries of `data`.
-fn secret<'a>(fields: &mut Fields<'a>, arena: &'a Arena) {
+fn secret<'a>(fields: &mut EncodedFields<'a>, arena: &'a Arena) {
     let Some(Value::Object(texts)) = get(fields, "stringData") else { return };
-    let mut data: Fields<'a> = match get(fields, "data") {
+    let mut data: EncodedFields<'a> = match get(fields, "data") {
         Some(Value::Object(data)) => data.to_vec(),
         _ => Vec::new(),
     };
@@ -44,11 +44,11 @@ fn secret<'a>(fields: &mut Fields<'a>, arena: &'a Arena) {
     fields.retain(|(name, _)| *name != "stringData");
 }
 
-fn get<'a>(fields: &Fields<'a>, name: &str) -> Option<Value<'a>> {
+fn get<'a>(fields: &EncodedFields<'a>, name: &str) -> Option<Value<'a>> {
     fields.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
 }
 
-fn set<'a>(fields: &mut Fields<'a>, name: &'a str, value: Value<'a>) {
+fn set<'a>(fields: &mut EncodedFields<'a>, name: &'a str, value: Value<'a>) {
     match fields.binary_search_by(|(known, _)| (*known).cmp(name)) {
         Ok(found) => fields.splice(found..=found, [(name, value)]).for_each(drop),
         Err(place) => fields.insert(place, (name, value)),

@@ -17,10 +17,10 @@ mod scalars;
 mod table;
 
 use crate::field::{ErrorKind, FieldError, Path};
-use crate::place::Place;
+use crate::place::ValuePlace;
 use crate::value::format::quote;
 use crate::value::{Arena, Value};
-use table::{Alternative, Demand, Field, Omit, Type};
+use table::{Alternative, Demand, FieldType, Omit, StructField};
 
 pub use table::{RECORDED, Types};
 
@@ -82,7 +82,7 @@ pub fn round_trip<'a>(
 }
 
 /// Metadata as the API server encodes it again.
-pub(crate) struct Metadata<'a> {
+pub(crate) struct EncodedMetadata<'a> {
     pub(crate) value: Value<'a>,
     /// Fields that metadata does not have.
     pub(crate) unknown: Vec<Path>,
@@ -93,12 +93,12 @@ pub(crate) fn metadata<'a>(
     value: Value<'a>,
     path: &Path,
     arena: &'a Arena,
-) -> Result<Metadata<'a>, Vec<FieldError>> {
+) -> Result<EncodedMetadata<'a>, Vec<FieldError>> {
     let form = Form { converts: true, ..Form::default() };
-    let mut decoder = Decoder::new(Types::recorded(), arena, form, path);
-    let value = decoder.metadata(value, &Place::root());
-    let Decoder { unknown, errors, .. } = decoder;
-    if errors.is_empty() { Ok(Metadata { value, unknown }) } else { Err(errors) }
+    let mut decoder = ObjectDecoder::new(Types::recorded(), arena, form, path);
+    let value = decoder.metadata(value, &ValuePlace::root());
+    let ObjectDecoder { unknown, errors, .. } = decoder;
+    if errors.is_empty() { Ok(EncodedMetadata { value, unknown }) } else { Err(errors) }
 }
 
 fn decode<'a>(
@@ -109,9 +109,9 @@ fn decode<'a>(
     form: Form,
 ) -> Result<Normalized<'a>, Vec<FieldError>> {
     let base = Path::default();
-    let mut decoder = Decoder::new(types, arena, form, &base);
+    let mut decoder = ObjectDecoder::new(types, arena, form, &base);
     let object = match types.kind(kind) {
-        Some(index) => decoder.fields(index, object, &Place::root()),
+        Some(index) => decoder.fields(index, object, &ValuePlace::root()),
         None => decoder.metadata_of(object),
     };
     if decoder.errors.is_empty() {
@@ -132,7 +132,7 @@ struct Form {
     keeps_empty: bool,
 }
 
-struct Decoder<'a, 'p> {
+struct ObjectDecoder<'a, 'p> {
     types: &'a Types,
     arena: &'a Arena,
     /// The path of the value that is decoded, from which places start.
@@ -148,24 +148,24 @@ struct Decoder<'a, 'p> {
     form: Form,
 }
 
-impl<'a, 'p> Decoder<'a, 'p> {
+impl<'a, 'p> ObjectDecoder<'a, 'p> {
     fn new(types: &'a Types, arena: &'a Arena, form: Form, base: &'p Path) -> Self {
         let (unknown, errors, invalid) = (Vec::new(), Vec::new(), Vec::new());
         Self { types, arena, base, unknown, errors, invalid, has_demands: true, in_schema: false, form }
     }
 
     /// Decodes and encodes a value.
-    fn value(&mut self, of: &Type, value: Value<'a>, place: &Place<'_>) -> Value<'a> {
+    fn value(&mut self, of: &FieldType, value: Value<'a>, place: &ValuePlace<'_>) -> Value<'a> {
         if matches!(value, Value::Null) {
             return self.zero(of);
         }
         match of {
-            Type::Any => value,
-            Type::List(_) if self.form.is_stored && value.is_list() && value.is_zero() => Value::Null,
-            Type::Map(_) if self.form.is_stored && matches!(value, Value::Object([])) => Value::Null,
-            Type::Pointer(of) => self.value(of, value, place),
-            Type::Struct(index) => self.fields(*index, value, place),
-            Type::List(of) if value.is_list() => {
+            FieldType::Any => value,
+            FieldType::List(_) if self.form.is_stored && value.is_list() && value.is_zero() => Value::Null,
+            FieldType::Map(_) if self.form.is_stored && matches!(value, Value::Object([])) => Value::Null,
+            FieldType::Pointer(of) => self.value(of, value, place),
+            FieldType::Struct(index) => self.fields(*index, value, place),
+            FieldType::List(of) if value.is_list() => {
                 let items: Vec<Value<'a>> = value
                     .elements()
                     .enumerate()
@@ -173,7 +173,7 @@ impl<'a, 'p> Decoder<'a, 'p> {
                     .collect();
                 Value::List(self.arena.slice(&items))
             }
-            Type::Map(of) => {
+            FieldType::Map(of) => {
                 let Value::Object(entries) = value else { return self.wrong(place, "an object", value) };
                 let entries: Vec<(&'a str, Value<'a>)> = entries
                     .iter()
@@ -181,14 +181,17 @@ impl<'a, 'p> Decoder<'a, 'p> {
                     .collect();
                 Value::Object(self.arena.slice(&entries))
             }
-            Type::List(_) => self.wrong(place, "a list", value),
-            Type::SchemaOr(alternative, index) => self.schema_or(*alternative, *index, value, place),
+            FieldType::List(_) => self.wrong(place, "a list", value),
+            FieldType::SchemaOr(alternative, index) => self.schema_or(*alternative, *index, value, place),
             scalar => match scalars::encode(scalar, value, self.arena) {
                 Ok(value) => value,
                 Err(expected) => match (scalar, value) {
                     // The right value is a string too, so the error shows this one. Bytes can be secret.
-                    (Type::Bytes, Value::String(_)) => self.wrong_text(place, &expected, "other text"),
-                    (Type::Quantity | Type::Time | Type::MicroTime | Type::Duration, Value::String(text)) => {
+                    (FieldType::Bytes, Value::String(_)) => self.wrong_text(place, &expected, "other text"),
+                    (
+                        FieldType::Quantity | FieldType::Time | FieldType::MicroTime | FieldType::Duration,
+                        Value::String(text),
+                    ) => {
                         let shown: String = text.chars().take(MAX_SHOWN).collect();
                         self.wrong_text(place, &expected, &quote(&shown))
                     }
@@ -200,7 +203,7 @@ impl<'a, 'p> Decoder<'a, 'p> {
 
     /// Decodes and encodes the metadata of an object of unknown type, and keeps its other fields.
     fn metadata_of(&mut self, object: Value<'a>) -> Value<'a> {
-        let root = Place::root();
+        let root = ValuePlace::root();
         let Value::Object(entries) = object else { return self.wrong(&root, "an object", object) };
         let entries: Vec<(&'a str, Value<'a>)> = entries
             .iter()
@@ -212,14 +215,14 @@ impl<'a, 'p> Decoder<'a, 'p> {
         Value::Object(self.arena.slice(&entries))
     }
 
-    fn metadata(&mut self, value: Value<'a>, place: &Place<'_>) -> Value<'a> {
+    fn metadata(&mut self, value: Value<'a>, place: &ValuePlace<'_>) -> Value<'a> {
         match self.types.metadata() {
-            Some(index) => self.value(&Type::Struct(index), value, place),
+            Some(index) => self.value(&FieldType::Struct(index), value, place),
             None => self.wrong(place, "metadata", value),
         }
     }
 
-    fn wrong(&mut self, place: &Place<'_>, expected: &str, value: Value<'a>) -> Value<'a> {
+    fn wrong(&mut self, place: &ValuePlace<'_>, expected: &str, value: Value<'a>) -> Value<'a> {
         let found = match value {
             Value::Bool(_) => "a boolean",
             Value::Int(_) | Value::Double(_) => "a number",
@@ -230,14 +233,14 @@ impl<'a, 'p> Decoder<'a, 'p> {
         self.wrong_text(place, expected, found)
     }
 
-    fn wrong_text(&mut self, place: &Place<'_>, expected: &str, found: &str) -> Value<'a> {
+    fn wrong_text(&mut self, place: &ValuePlace<'_>, expected: &str, found: &str) -> Value<'a> {
         self.errors
             .push(FieldError::wrong_type(&place.path(self.base), &format!("{expected}, found {found}")));
         Value::Null
     }
 
     /// Decodes and encodes the fields of a struct.
-    fn fields(&mut self, index: usize, value: Value<'a>, place: &Place<'_>) -> Value<'a> {
+    fn fields(&mut self, index: usize, value: Value<'a>, place: &ValuePlace<'_>) -> Value<'a> {
         let Value::Object(entries) = value else { return self.wrong(place, "an object", value) };
         let mut given = entries.iter().peekable();
         let mut encoded = Vec::with_capacity(entries.len() + 2);
@@ -278,7 +281,7 @@ impl<'a, 'p> Decoder<'a, 'p> {
     }
 
     /// Reports a required field that is absent, and texts that are not in an enum. An absent field is null here.
-    fn check_demands(&mut self, field: &Field, given: Value<'a>, place: &Place<'_>) {
+    fn check_demands(&mut self, field: &StructField, given: Value<'a>, place: &ValuePlace<'_>) {
         if !self.has_demands {
             return;
         }
@@ -293,7 +296,7 @@ impl<'a, 'p> Decoder<'a, 'p> {
             return;
         }
         let base = self.base;
-        let mut check = |value: Value<'_>, place: &Place<'_>| {
+        let mut check = |value: Value<'_>, place: &ValuePlace<'_>| {
             // An empty text often stands for an absent field.
             let text = value.as_str().filter(|text| !text.is_empty());
             let Some(text) = text.filter(|text| !values.iter().any(|known| **known == **text)) else {
@@ -318,7 +321,7 @@ impl<'a, 'p> Decoder<'a, 'p> {
         }
     }
 
-    fn report_unknown(&mut self, place: &Place<'_>, name: &str) {
+    fn report_unknown(&mut self, place: &ValuePlace<'_>, name: &str) {
         if !self.in_schema {
             self.unknown.push(place.property(name).path(self.base));
         }
@@ -329,7 +332,7 @@ impl<'a, 'p> Decoder<'a, 'p> {
         alternative: Alternative,
         index: usize,
         value: Value<'a>,
-        place: &Place<'_>,
+        place: &ValuePlace<'_>,
     ) -> Value<'a> {
         let outer = std::mem::replace(&mut self.in_schema, true);
         let encoded = match (value, alternative) {
@@ -337,8 +340,12 @@ impl<'a, 'p> Decoder<'a, 'p> {
             (Value::Bool(_), Alternative::Bool) => value,
             (_, Alternative::Bool) => self.wrong(place, "a boolean or a schema", value),
             (Value::List(items), _) if !items.is_empty() => {
-                let of = if alternative == Alternative::Schemas { Type::Struct(index) } else { Type::String };
-                self.value(&Type::List(Box::new(of)), value, place)
+                let of = if alternative == Alternative::Schemas {
+                    FieldType::Struct(index)
+                } else {
+                    FieldType::String
+                };
+                self.value(&FieldType::List(Box::new(of)), value, place)
             }
             // The API server ignores other values.
             _ => Value::Null,
@@ -348,41 +355,44 @@ impl<'a, 'p> Decoder<'a, 'p> {
     }
 
     /// Encodes the zero value of a type.
-    fn zero(&mut self, of: &Type) -> Value<'a> {
+    fn zero(&mut self, of: &FieldType) -> Value<'a> {
         let has_demands = std::mem::replace(&mut self.has_demands, false);
         let value = self.zero_of(of);
         self.has_demands = has_demands;
         value
     }
 
-    fn zero_of(&mut self, of: &Type) -> Value<'a> {
+    fn zero_of(&mut self, of: &FieldType) -> Value<'a> {
         match of {
-            Type::String => Value::String(""),
-            Type::Bool | Type::SchemaOr(Alternative::Bool, _) => Value::Bool(false),
-            Type::Integer(..) | Type::IntOrString => Value::Int(0),
-            Type::Float => Value::Double(0.0),
-            Type::Quantity => Value::String("0"),
-            Type::Duration => Value::String("0s"),
-            Type::Struct(index) => self.fields(*index, Value::Object(&[]), &Place::root()),
-            Type::Bytes
-            | Type::Time
-            | Type::MicroTime
-            | Type::Any
-            | Type::Pointer(_)
-            | Type::List(_)
-            | Type::Map(_)
-            | Type::SchemaOr(..) => Value::Null,
+            FieldType::String => Value::String(""),
+            FieldType::Bool | FieldType::SchemaOr(Alternative::Bool, _) => Value::Bool(false),
+            FieldType::Integer(..) | FieldType::IntOrString => Value::Int(0),
+            FieldType::Float => Value::Double(0.0),
+            FieldType::Quantity => Value::String("0"),
+            FieldType::Duration => Value::String("0s"),
+            FieldType::Struct(index) => self.fields(*index, Value::Object(&[]), &ValuePlace::root()),
+            FieldType::Bytes
+            | FieldType::Time
+            | FieldType::MicroTime
+            | FieldType::Any
+            | FieldType::Pointer(_)
+            | FieldType::List(_)
+            | FieldType::Map(_)
+            | FieldType::SchemaOr(..) => Value::Null,
         }
     }
 }
 
-impl Field {
+impl StructField {
     /// Whether a value decodes to the same as an absent field. A pointer to an empty value does not.
     fn is_like_absent(&self, value: Value<'_>) -> bool {
         match self.of {
-            Type::String | Type::Integer(..) | Type::Float | Type::List(_) | Type::Map(_) | Type::Bytes => {
-                value.is_zero()
-            }
+            FieldType::String
+            | FieldType::Integer(..)
+            | FieldType::Float
+            | FieldType::List(_)
+            | FieldType::Map(_)
+            | FieldType::Bytes => value.is_zero(),
             _ => matches!(value, Value::Null),
         }
     }
@@ -393,13 +403,13 @@ impl Field {
             Omit::Never => false,
             Omit::Zero => matches!(value, Value::Null),
             Omit::Empty => match self.of {
-                Type::List(_)
-                | Type::Map(_)
-                | Type::Bytes
-                | Type::String
-                | Type::Bool
-                | Type::Integer(..)
-                | Type::Float => value.is_zero(),
+                FieldType::List(_)
+                | FieldType::Map(_)
+                | FieldType::Bytes
+                | FieldType::String
+                | FieldType::Bool
+                | FieldType::Integer(..)
+                | FieldType::Float => value.is_zero(),
                 _ => false,
             },
         }
@@ -412,14 +422,14 @@ impl Field {
             Omit::Zero => true,
             Omit::Empty => matches!(
                 self.of,
-                Type::Pointer(_)
-                    | Type::List(_)
-                    | Type::Map(_)
-                    | Type::Bytes
-                    | Type::String
-                    | Type::Bool
-                    | Type::Integer(..)
-                    | Type::Float
+                FieldType::Pointer(_)
+                    | FieldType::List(_)
+                    | FieldType::Map(_)
+                    | FieldType::Bytes
+                    | FieldType::String
+                    | FieldType::Bool
+                    | FieldType::Integer(..)
+                    | FieldType::Float
             ),
         }
     }

@@ -47,7 +47,7 @@ pub enum OpenApiError {
 
 /// Collects types from documents.
 #[derive(Debug, Default)]
-pub struct Builder {
+pub struct TypesBuilder {
     /// Lines of kinds, in the form of `types.txt`.
     kinds: BTreeSet<String>,
     /// Fields of structs, in the same form. The structs of several documents of a server are equal.
@@ -55,7 +55,7 @@ pub struct Builder {
     demands: String,
 }
 
-impl Builder {
+impl TypesBuilder {
     /// Adds the kinds of a document. Returns the version of Kubernetes, such as `v1.35.4`, or none if the document is one of another
     /// API server.
     pub fn add(&mut self, document: Value<'_>) -> Result<Option<String>, OpenApiError> {
@@ -73,7 +73,7 @@ impl Builder {
         let Some(Value::Object(entries)) = components.field("schemas") else {
             return Err(OpenApiError::Other);
         };
-        let schemas = Schemas { schemas: entries.iter().copied().collect() };
+        let schemas = OpenApiSchemas { schemas: entries.iter().copied().collect() };
         for (name, schema) in entries {
             self.schema(name, *schema, &schemas, &RECORDED)?;
         }
@@ -94,7 +94,7 @@ impl Builder {
         &mut self,
         full_name: &str,
         schema: Value<'_>,
-        schemas: &Schemas<'_>,
+        schemas: &OpenApiSchemas<'_>,
         recorded: &Recorded<'_>,
     ) -> Result<(), OpenApiError> {
         let Some(properties) = properties(schema) else { return Ok(()) };
@@ -176,11 +176,11 @@ impl Recorded<'static> {
 }
 
 /// The schemas of a document.
-struct Schemas<'a> {
+struct OpenApiSchemas<'a> {
     schemas: HashMap<&'a str, Value<'a>>,
 }
 
-impl<'a> Schemas<'a> {
+impl<'a> OpenApiSchemas<'a> {
     /// Returns the type of a schema, or the name of a schema that the document lacks.
     fn of(&self, schema: Value<'a>, references: usize) -> Result<String, &'a str> {
         if let Some(reference) = reference(schema) {

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use crate::value::quantity::{Parts, Suffix, parse};
+use crate::value::quantity::{QuantityParts, Suffix, parse};
 
 /// Suffixes of powers of thousand, from a billionth.
 const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
@@ -15,7 +15,7 @@ const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 /// Returns the canonical text of a quantity, or the reason why it is not one.
 pub(super) fn canonical(text: &str) -> Result<Cow<'_, str>, &'static str> {
     let text = text.trim();
-    let parts = Parts::split(text)?;
+    let parts = QuantityParts::split(text)?;
     let (value, exponent) = parse(text)?.parts();
     if is_kept(&parts) {
         return Ok(text.into());
@@ -33,7 +33,7 @@ pub(super) fn canonical(text: &str) -> Result<Cow<'_, str>, &'static str> {
 }
 
 /// Whether Go's fast path keeps the text.
-fn is_kept(parts: &Parts<'_>) -> bool {
+fn is_kept(parts: &QuantityParts<'_>) -> bool {
     let digits = parts.whole.len() + parts.fraction.len();
     match parts.suffix {
         Suffix::Binary(exponent) => {

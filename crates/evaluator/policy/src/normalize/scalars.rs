@@ -3,51 +3,52 @@
 use std::fmt::Write as _;
 
 use super::quantity;
-use super::table::Type;
+use super::table::FieldType;
 use crate::value::{Arena, Timestamp, Value, number};
 
 /// Encodes a value that is not null. The error says which value is expected.
-pub(super) fn encode<'a>(of: &Type, value: Value<'a>, arena: &'a Arena) -> Result<Value<'a>, String> {
+pub(super) fn encode<'a>(of: &FieldType, value: Value<'a>, arena: &'a Arena) -> Result<Value<'a>, String> {
     let expected = |text: &str| text.to_owned();
     match (of, value) {
-        (Type::String, Value::String(_)) | (Type::Bool, Value::Bool(_)) | (Type::Float, Value::Double(_)) => {
-            Ok(value)
-        }
-        (Type::Float, Value::Int(int)) => Ok(Value::Double(int as f64)),
-        (Type::Integer(smallest, largest), Value::Int(_) | Value::Double(_)) => integer(value)
+        (FieldType::String | FieldType::IntOrString, Value::String(_))
+        | (FieldType::Bool, Value::Bool(_))
+        | (FieldType::Float, Value::Double(_)) => Ok(value),
+        (FieldType::Float, Value::Int(int)) => Ok(Value::Double(int as f64)),
+        (FieldType::Integer(smallest, largest), Value::Int(_) | Value::Double(_)) => integer(value)
             .filter(|int| (smallest..=largest).contains(&int))
             .map(Value::Int)
             .ok_or_else(|| format!("an integer from {smallest} to {largest}")),
-        (Type::IntOrString, Value::String(_)) => Ok(value),
-        (Type::IntOrString, Value::Int(_) | Value::Double(_)) => integer(value)
+        (FieldType::IntOrString, Value::Int(_) | Value::Double(_)) => integer(value)
             .filter(|int| i32::try_from(*int).is_ok())
             .map(Value::Int)
             .ok_or_else(|| expected("a 32-bit integer or a string")),
-        (Type::Bytes, Value::String(text)) => {
+        (FieldType::Bytes, Value::String(text)) => {
             base64(text).map(|text| Value::String(arena.text(&text))).ok_or_else(|| expected("base64"))
         }
-        (Type::Quantity, Value::String(text)) => quantity::canonical(text)
+        (FieldType::Quantity, Value::String(text)) => quantity::canonical(text)
             .map(|canonical| Value::String(arena.text(&canonical)))
             .map_err(|problem| format!("a quantity ({problem})")),
-        (Type::Quantity, Value::Int(int)) => encode(of, Value::String(arena.text(&int.to_string())), arena),
-        (Type::Quantity, Value::Double(double)) => {
+        (FieldType::Quantity, Value::Int(int)) => {
+            encode(of, Value::String(arena.text(&int.to_string())), arena)
+        }
+        (FieldType::Quantity, Value::Double(double)) => {
             encode(of, Value::String(arena.text(&json_number(double))), arena)
         }
-        (Type::Time, Value::String(text)) => number::parse_timestamp(text)
+        (FieldType::Time, Value::String(text)) => number::parse_timestamp(text)
             .map(|time| time_text(time, false, arena))
             .ok_or_else(|| expected("a time such as 2026-01-02T15:04:05Z")),
-        (Type::MicroTime, Value::String(text)) => micro_time(text)
+        (FieldType::MicroTime, Value::String(text)) => micro_time(text)
             .map(|time| time_text(time, true, arena))
             .ok_or_else(|| expected("a time with six digits, such as 2026-01-02T15:04:05.000000Z")),
-        (Type::Duration, Value::String(text)) => number::parse_duration(text)
+        (FieldType::Duration, Value::String(text)) => number::parse_duration(text)
             .map(|nanos| Value::String(arena.text(&duration(nanos))))
             .ok_or_else(|| expected("a duration such as 1h30m")),
         _ => Err(expected(match of {
-            Type::Bool => "a boolean",
-            Type::Integer(..) => "an integer",
-            Type::Float => "a number",
-            Type::Quantity => "a quantity",
-            Type::IntOrString => "an integer or a string",
+            FieldType::Bool => "a boolean",
+            FieldType::Integer(..) => "an integer",
+            FieldType::Float => "a number",
+            FieldType::Quantity => "a quantity",
+            FieldType::IntOrString => "an integer or a string",
             _ => "a string",
         })),
     }

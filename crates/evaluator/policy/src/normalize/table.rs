@@ -22,15 +22,15 @@ pub struct Types {
     /// The type of the metadata of all objects.
     metadata: Option<usize>,
     names: Vec<Box<str>>,
-    structs: Vec<Vec<Field>>,
+    structs: Vec<Vec<StructField>>,
 }
 
 /// A field of a struct.
 #[derive(Debug)]
-pub(super) struct Field {
+pub(super) struct StructField {
     pub(super) name: Box<str>,
     pub(super) omit: Omit,
-    pub(super) of: Type,
+    pub(super) of: FieldType,
     pub(super) demand: Demand,
 }
 
@@ -62,7 +62,7 @@ pub(super) enum Omit {
 
 /// A type of a value.
 #[derive(Debug)]
-pub(super) enum Type {
+pub(super) enum FieldType {
     String,
     Bool,
     /// An integer with its smallest and largest value.
@@ -76,9 +76,9 @@ pub(super) enum Type {
     IntOrString,
     /// JSON that stays as it is.
     Any,
-    Pointer(Box<Type>),
-    List(Box<Type>),
-    Map(Box<Type>),
+    Pointer(Box<FieldType>),
+    List(Box<FieldType>),
+    Map(Box<FieldType>),
     /// A struct by its index.
     Struct(usize),
     /// A schema or another type, in schemas of CRDs.
@@ -115,7 +115,7 @@ impl Types {
     }
 
     /// Returns the fields of a struct, sorted by name.
-    pub(super) fn fields(&self, index: usize) -> &[Field] {
+    pub(super) fn fields(&self, index: usize) -> &[StructField] {
         self.structs.get(index).map_or(&[], Vec::as_slice)
     }
 
@@ -137,7 +137,7 @@ impl Types {
         let metadata = structs.get("meta/v1.ObjectMeta").copied();
         let (mut names, mut types) = (Vec::new(), Vec::new());
         for (name, fields) in self::structs(text) {
-            let fields = fields.filter_map(|field| Field::read(name, field, &structs, &demands));
+            let fields = fields.filter_map(|field| StructField::read(name, field, &structs, &demands));
             types.push(fields.collect());
             names.push(name.into());
         }
@@ -177,7 +177,7 @@ fn read_demands(text: &str) -> Demands<'_> {
     read
 }
 
-impl Field {
+impl StructField {
     fn read(of: &str, text: &str, structs: &HashMap<&str, usize>, demands: &Demands<'_>) -> Option<Self> {
         let (name, value) = text.split_once('=')?;
         let (name, omit) = match (name.strip_suffix('?'), name.strip_suffix('!')) {
@@ -186,11 +186,11 @@ impl Field {
             _ => (name, Omit::Never),
         };
         let demand = demands.get(&(of, name)).cloned().unwrap_or_default();
-        Some(Self { name: name.into(), omit, of: Type::read(value, structs)?, demand })
+        Some(Self { name: name.into(), omit, of: FieldType::read(value, structs)?, demand })
     }
 }
 
-impl Type {
+impl FieldType {
     fn read(text: &str, structs: &HashMap<&str, usize>) -> Option<Self> {
         const SCHEMA: &str = "apiextensions/v1.JSONSchemaProps";
         for (prefix, build) in
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn every_demand_is_one_of_a_known_field() {
-        let demands_of = |field: &Field| {
+        let demands_of = |field: &StructField| {
             let Demand { required, values, is_untried, .. } = &field.demand;
             [required.is_some(), !values.is_empty(), *is_untried].into_iter().map(usize::from).sum::<usize>()
         };

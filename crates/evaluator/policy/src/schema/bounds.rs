@@ -1,10 +1,10 @@
 //! Bounds of numbers, and comparisons with the conversions of Go.
 
-use super::formats::Format;
-use super::model::{Checks, Schema, Type};
-use super::validator::{Outcome, Types, Validator};
+use super::formats::StringFormat;
+use super::model::{Schema, SchemaType, ValueChecks};
+use super::validator::{AllowedTypes, NodeErrors, Validator};
 use crate::field::FieldError;
-use crate::place::Place;
+use crate::place::ValuePlace;
 use crate::release::Release;
 use crate::value::format::plain;
 use crate::value::number::chars;
@@ -28,17 +28,17 @@ pub(super) fn check(
     validator: &Validator<'_>,
     value: Value<'_>,
     schema: &Schema,
-    checks: Option<&Checks>,
-    format: Option<Format<'_>>,
-    place: &Place<'_>,
-    outcome: &mut Outcome,
+    checks: Option<&ValueChecks>,
+    format: Option<StringFormat<'_>>,
+    place: &ValuePlace<'_>,
+    outcome: &mut NodeErrors,
 ) {
     let range = Range::new(validator, schema, format);
     if !range.contains(value) {
         outcome.push(range.error(validator, "Checked", place));
     }
     let Some(checks) = checks else { return };
-    let limit = Limit { validator, place, range, value };
+    let limit = BoundedNumber { validator, place, range, value };
     limit.check(checks.multiple_of, "MultipleOf", outcome, |value, factor| limit.multiple_of(value, factor));
     limit.check(checks.minimum, "Minimum boundary", outcome, |value, min| {
         limit.minimum(value, min, checks.exclusive_minimum)
@@ -49,19 +49,19 @@ pub(super) fn check(
 }
 
 /// A number that is compared with bounds.
-struct Limit<'c> {
+struct BoundedNumber<'c> {
     validator: &'c Validator<'c>,
-    place: &'c Place<'c>,
+    place: &'c ValuePlace<'c>,
     range: Range<'c>,
     value: Value<'c>,
 }
 
-impl Limit<'_> {
+impl BoundedNumber<'_> {
     fn check(
         &self,
         bound: Option<f64>,
         name: &str,
-        outcome: &mut Outcome,
+        outcome: &mut NodeErrors,
         test: impl Fn(Value<'_>, f64) -> Option<FieldError>,
     ) {
         let Some(bound) = bound else { return };
@@ -136,20 +136,20 @@ impl Limit<'_> {
 /// The range of a type and its format.
 #[derive(Clone, Copy)]
 struct Range<'c> {
-    kind: Option<&'c Type>,
+    kind: Option<&'c SchemaType>,
     format: Option<&'c str>,
 }
 
 impl<'c> Range<'c> {
     /// The range of a schema with one type. Formats of other types don't count.
-    fn new(validator: &Validator<'_>, schema: &'c Schema, format: Option<Format<'c>>) -> Self {
+    fn new(validator: &Validator<'_>, schema: &'c Schema, format: Option<StringFormat<'c>>) -> Self {
         let kind = match validator.types(schema) {
-            Types::One(kind) if validator.release().checks_number_formats() => Some(kind),
+            AllowedTypes::One(kind) if validator.release().checks_number_formats() => Some(kind),
             _ => None,
         };
         let is_of_kind = |name: &&str| match kind {
-            Some(Type::Integer) => matches!(*name, "int32" | "int64"),
-            Some(Type::Number) => matches!(*name, "float" | "double"),
+            Some(SchemaType::Integer) => matches!(*name, "int32" | "int64"),
+            Some(SchemaType::Number) => matches!(*name, "float" | "double"),
             _ => false,
         };
         Self { kind, format: format.map(|format| format.name).filter(is_of_kind) }
@@ -158,22 +158,22 @@ impl<'c> Range<'c> {
     /// Whether a number is in the range. The API server reads the decimal text of the number.
     fn contains(&self, value: Value<'_>) -> bool {
         match (self.kind, self.format) {
-            (Some(Type::Integer), Some("int32")) => match value {
+            (Some(SchemaType::Integer), Some("int32")) => match value {
                 Value::Int(value) => i32::try_from(value).is_ok(),
                 value => double(value).to_string().parse::<i32>().is_ok(),
             },
-            (Some(Type::Integer), _) => match value {
+            (Some(SchemaType::Integer), _) => match value {
                 Value::Int(_) => true,
                 value => double(value).to_string().parse::<i64>().is_ok(),
             },
             #[allow(clippy::cast_possible_truncation)] // too large values become infinite
-            (Some(Type::Number), Some("float")) => (double(value) as f32).is_finite(),
+            (Some(SchemaType::Number), Some("float")) => (double(value) as f32).is_finite(),
             _ => true,
         }
     }
 
-    fn error(&self, validator: &Validator<'_>, what: &str, place: &Place<'_>) -> FieldError {
-        let kind = self.kind.map_or("", Type::name);
+    fn error(&self, validator: &Validator<'_>, what: &str, place: &ValuePlace<'_>) -> FieldError {
+        let kind = self.kind.map_or("", SchemaType::name);
         let format = match self.format {
             Some(format) => format!("with format {format}"),
             None => "(default format)".to_owned(),

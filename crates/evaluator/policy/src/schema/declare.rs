@@ -5,51 +5,53 @@
 
 use std::collections::HashMap;
 
-use super::model::{Schema, Type};
-use crate::cel::environment::Fields;
+use super::model::{Schema, SchemaType};
+use crate::cel::environment::StructFields;
 use crate::cel::escape::escape;
 use crate::cel::types;
 use crate::release::Release;
-use crate::value::Shape;
-use crate::value::typed::{Kind, Order, Sums};
+use crate::value::ValueShape;
+use crate::value::typed::{Order, ShapeKind, Sums};
 
 /// Returns how expressions see a value of a schema. A resource always has `apiVersion`, `kind`, and names in its metadata.
-pub(crate) fn shape(schema: &Schema, is_resource: bool, release: Release) -> Shape {
+pub(crate) fn shape(schema: &Schema, is_resource: bool, release: Release) -> ValueShape {
     let nested = |schema: &Schema| nested(schema, release);
     let format = schema.checks.as_ref().and_then(|checks| checks.format.as_deref());
     let kind = match &schema.kind {
-        _ if schema.is_int_or_string => Kind::IntOrString,
-        None | Some(Type::Other(_)) => Kind::Hidden,
-        Some(Type::Boolean) => Kind::Bool,
-        Some(Type::Integer) => Kind::Int,
-        Some(Type::Number) => Kind::Double,
-        Some(Type::String) => match format {
-            Some("byte") => Kind::Bytes,
-            Some("date") => Kind::Date,
-            Some("date-time") => Kind::DateTime,
-            Some("duration") => Kind::Duration,
-            _ => Kind::Text,
+        _ if schema.is_int_or_string => ShapeKind::IntOrString,
+        None | Some(SchemaType::Other(_)) => ShapeKind::Hidden,
+        Some(SchemaType::Boolean) => ShapeKind::Bool,
+        Some(SchemaType::Integer) => ShapeKind::Int,
+        Some(SchemaType::Number) => ShapeKind::Double,
+        Some(SchemaType::String) => match format {
+            Some("byte") => ShapeKind::Bytes,
+            Some("date") => ShapeKind::Date,
+            Some("date-time") => ShapeKind::DateTime,
+            Some("duration") => ShapeKind::Duration,
+            _ => ShapeKind::Text,
         },
-        Some(Type::Array) => match &schema.items {
-            Some(items) => Kind::List {
+        Some(SchemaType::Array) => match &schema.items {
+            Some(items) => ShapeKind::List {
                 items: Box::new(nested(items)),
                 order: list_order(schema),
                 sums: if release.converts_elements() { Sums::Converted } else { Sums::Raw },
             },
-            None => Kind::Hidden,
+            None => ShapeKind::Hidden,
         },
-        Some(Type::Object) if is_resource && !has_metadata(schema) => Kind::Object(resource(schema, release)),
-        Some(Type::Object) => match schema.additional_schema() {
-            Some(values) if schema.properties.is_empty() => Kind::Map(Box::new(nested(values))),
-            _ => Kind::Object(
+        Some(SchemaType::Object) if is_resource && !has_metadata(schema) => {
+            ShapeKind::Object(resource(schema, release))
+        }
+        Some(SchemaType::Object) => match schema.additional_schema() {
+            Some(values) if schema.properties.is_empty() => ShapeKind::Map(Box::new(nested(values))),
+            _ => ShapeKind::Object(
                 schema.properties.iter().map(|(name, schema)| (name.clone(), nested(schema))).collect(),
             ),
         },
     };
-    Shape { kind, is_nullable: schema.nullable }
+    ValueShape { kind, is_nullable: schema.nullable }
 }
 
-fn nested(schema: &Schema, release: Release) -> Shape {
+fn nested(schema: &Schema, release: Release) -> ValueShape {
     shape(schema, schema.is_embedded_resource, release)
 }
 
@@ -67,26 +69,26 @@ fn list_order(schema: &Schema) -> Order {
 /// Whether a schema declares all fields that rules of resources can read.
 pub(super) fn has_metadata(schema: &Schema) -> bool {
     let is_text = |schema: &Schema, name: &str| {
-        schema.property(name).is_some_and(|schema| schema.kind == Some(Type::String))
+        schema.property(name).is_some_and(|schema| schema.kind == Some(SchemaType::String))
     };
-    let metadata = schema.property("metadata").filter(|schema| schema.kind == Some(Type::Object));
+    let metadata = schema.property("metadata").filter(|schema| schema.kind == Some(SchemaType::Object));
     is_text(schema, "kind")
         && is_text(schema, "apiVersion")
         && metadata.is_some_and(|metadata| is_text(metadata, "name") && is_text(metadata, "generateName"))
 }
 
 /// The properties of a resource.
-fn resource(schema: &Schema, release: Release) -> Vec<(Box<str>, Shape)> {
-    let of = |kind| Shape { kind, is_nullable: false };
-    let names = vec![("generateName".into(), of(Kind::Text)), ("name".into(), of(Kind::Text))];
-    let own: [(Box<str>, Shape); 3] = [
-        ("apiVersion".into(), of(Kind::Text)),
-        ("kind".into(), of(Kind::Text)),
-        ("metadata".into(), of(Kind::Object(names))),
+fn resource(schema: &Schema, release: Release) -> Vec<(Box<str>, ValueShape)> {
+    let of = |kind| ValueShape { kind, is_nullable: false };
+    let names = vec![("generateName".into(), of(ShapeKind::Text)), ("name".into(), of(ShapeKind::Text))];
+    let own: [(Box<str>, ValueShape); 3] = [
+        ("apiVersion".into(), of(ShapeKind::Text)),
+        ("kind".into(), of(ShapeKind::Text)),
+        ("metadata".into(), of(ShapeKind::Object(names))),
     ];
     let is_own = |name: &str| matches!(name, "apiVersion" | "kind" | "metadata");
     let others = schema.properties.iter().filter(|(name, _)| !is_own(name));
-    let mut properties: Vec<(Box<str>, Shape)> =
+    let mut properties: Vec<(Box<str>, ValueShape)> =
         others.map(|(name, schema)| (name.clone(), nested(schema, release))).chain(own).collect();
     properties.sort_by(|(left, _), (right, _)| left.cmp(right));
     properties
@@ -94,26 +96,28 @@ fn resource(schema: &Schema, release: Release) -> Vec<(Box<str>, Shape)> {
 
 /// Returns the type of a shape, and adds the types of its objects. Their names begin with `name`.
 pub(crate) fn declare(
-    shape: &Shape,
+    shape: &ValueShape,
     name: &str,
-    structs: &mut HashMap<String, Fields>,
-) -> Option<types::Type> {
+    structs: &mut HashMap<String, StructFields>,
+) -> Option<types::CelType> {
     Some(match &shape.kind {
-        Kind::Bool => types::Type::Bool,
-        Kind::Int => types::Type::Int,
-        Kind::Double => types::Type::Double,
-        Kind::Text => types::Type::String,
-        Kind::Bytes => types::Type::Bytes,
-        Kind::Date | Kind::DateTime => types::Type::Timestamp,
-        Kind::Duration => types::Type::Duration,
-        Kind::IntOrString => types::Type::Dyn,
-        Kind::Hidden | Kind::Converted => return None,
-        Kind::List { items, .. } => types::Type::list(declare(items, &format!("{name}.@idx"), structs)?),
-        Kind::Map(values) => {
-            types::Type::map(types::Type::String, declare(values, &format!("{name}.@elem"), structs)?)
+        ShapeKind::Bool => types::CelType::Bool,
+        ShapeKind::Int => types::CelType::Int,
+        ShapeKind::Double => types::CelType::Double,
+        ShapeKind::Text => types::CelType::String,
+        ShapeKind::Bytes => types::CelType::Bytes,
+        ShapeKind::Date | ShapeKind::DateTime => types::CelType::Timestamp,
+        ShapeKind::Duration => types::CelType::Duration,
+        ShapeKind::IntOrString => types::CelType::Dyn,
+        ShapeKind::Hidden | ShapeKind::Converted => return None,
+        ShapeKind::List { items, .. } => {
+            types::CelType::list(declare(items, &format!("{name}.@idx"), structs)?)
         }
-        Kind::Object(properties) => {
-            let mut fields = Fields::new();
+        ShapeKind::Map(values) => {
+            types::CelType::map(types::CelType::String, declare(values, &format!("{name}.@elem"), structs)?)
+        }
+        ShapeKind::Object(properties) => {
+            let mut fields = StructFields::new();
             for (property, shape) in properties {
                 let Some(field) = escape(property) else { continue };
                 if let Some(of) = declare(shape, &format!("{name}.{field}"), structs) {
@@ -121,7 +125,7 @@ pub(crate) fn declare(
                 }
             }
             structs.insert(name.to_owned(), fields);
-            types::Type::structure(name)
+            types::CelType::structure(name)
         }
     })
 }
@@ -151,7 +155,7 @@ mod tests {
         let mut structs = HashMap::new();
         let root =
             declare(&shape(&schema, true, Release::for_stored(35)), "selfType0", &mut structs).unwrap();
-        assert_eq!(root, types::Type::structure("selfType0"));
+        assert_eq!(root, types::CelType::structure("selfType0"));
         let fields: Vec<String> =
             structs.remove("selfType0").unwrap().iter().map(|(name, of)| format!("{name}: {of}")).collect();
         assert_eq!(
@@ -168,7 +172,7 @@ mod tests {
                 "port: dyn",
             ]
         );
-        assert_eq!(structs.get("selfType0.object"), Some(&Fields::new()));
-        assert_eq!(structs["selfType0.items.@idx"]["data"], types::Type::Bytes);
+        assert_eq!(structs.get("selfType0.object"), Some(&StructFields::new()));
+        assert_eq!(structs["selfType0.items.@idx"]["data"], types::CelType::Bytes);
     }
 }

@@ -5,16 +5,16 @@ use crate::release::Release;
 
 /// Whether a text is one mail address, such as `Ada <ada@example.com>`.
 pub(super) fn is_valid(text: &str, release: Release) -> bool {
-    let mut parser = Parser { rest: text, release };
+    let mut parser = EmailParser { rest: text, release };
     parser.address(true) == Some(1) && parser.skip_comments() && parser.rest.is_empty()
 }
 
-struct Parser<'t> {
+struct EmailParser<'t> {
     rest: &'t str,
     release: Release,
 }
 
-impl<'t> Parser<'t> {
+impl<'t> EmailParser<'t> {
     /// Reads an address or, if allowed, a group. Returns the number of addresses.
     fn address(&mut self, allows_group: bool) -> Option<usize> {
         self.skip_space();

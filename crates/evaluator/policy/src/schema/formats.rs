@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::model::{Checks, Schema, Type};
+use super::model::{Schema, SchemaType, ValueChecks};
 use super::{address, email};
 use crate::cel::library::{formats, regex as re2, url};
 use crate::release::Release;
@@ -12,7 +12,7 @@ use crate::value::number::parse_duration;
 
 /// A format that the API server checks.
 #[derive(Clone, Copy)]
-pub(super) struct Format<'s> {
+pub(super) struct StringFormat<'s> {
     /// The name in the schema.
     pub(super) name: &'s str,
     /// The check of a text. Formats of numbers have none.
@@ -24,23 +24,23 @@ type Test = fn(&str, Release) -> bool;
 /// The format of a schema. The API server ignores formats that it does not know, except for defaults.
 pub(super) fn of<'s>(
     schema: &Schema,
-    checks: &'s Checks,
+    checks: &'s ValueChecks,
     release: Release,
     is_default: bool,
-) -> Option<Format<'s>> {
+) -> Option<StringFormat<'s>> {
     let name = checks.format.as_deref()?;
-    let text = || test(name, release).map(|test| Format { name, test: Some(test) });
+    let text = || test(name, release).map(|test| StringFormat { name, test: Some(test) });
     if is_default {
-        return text().or(Some(Format { name, test: None }));
+        return text().or(Some(StringFormat { name, test: None }));
     }
     if !release.checks_number_formats() || schema.is_int_or_string {
         return text();
     }
-    let number = |names: [&str; 2]| names.contains(&name).then_some(Format { name, test: None });
+    let number = |names: [&str; 2]| names.contains(&name).then_some(StringFormat { name, test: None });
     match &schema.kind {
-        None | Some(Type::String) => text(),
-        Some(Type::Integer) => number(["int32", "int64"]),
-        Some(Type::Number) => number(["float", "double"]),
+        None | Some(SchemaType::String) => text(),
+        Some(SchemaType::Integer) => number(["int32", "int64"]),
+        Some(SchemaType::Number) => number(["float", "double"]),
         Some(_) => None,
     }
 }
@@ -53,12 +53,12 @@ pub(crate) fn name(schema: &Schema, release: Release) -> Option<String> {
 /// Whether the API server knows a format of a schema. It warns of others when the CRD is created.
 pub(crate) fn is_recognized(schema: &Schema, format: &str, release: Release) -> bool {
     if !release.checks_number_formats() {
-        return schema.kind != Some(Type::String) || test(format, release).is_some();
+        return schema.kind != Some(SchemaType::String) || test(format, release).is_some();
     }
     match &schema.kind {
-        None | Some(Type::String) => test(format, release).is_some(),
-        Some(Type::Integer) => matches!(format, "int32" | "int64"),
-        Some(Type::Number) => matches!(format, "float" | "double"),
+        None | Some(SchemaType::String) => test(format, release).is_some(),
+        Some(SchemaType::Integer) => matches!(format, "int32" | "int64"),
+        Some(SchemaType::Number) => matches!(format, "float" | "double"),
         Some(_) => false,
     }
 }
@@ -100,9 +100,9 @@ fn test(name: &str, release: Release) -> Option<Test> {
 }
 
 /// A pattern of the API server.
-struct Compiled(Option<Regex>);
+struct FormatPattern(Option<Regex>);
 
-impl Compiled {
+impl FormatPattern {
     fn new(pattern: &str) -> Self {
         Self(re2::compile(pattern).ok())
     }
@@ -113,37 +113,37 @@ impl Compiled {
 }
 
 struct Patterns {
-    hostname: Compiled,
-    uuid: Compiled,
-    uuid3: Compiled,
-    uuid4: Compiled,
-    uuid5: Compiled,
-    credit_card: Compiled,
-    ssn: Compiled,
-    rgb_color: Compiled,
-    duration: Compiled,
+    hostname: FormatPattern,
+    uuid: FormatPattern,
+    uuid3: FormatPattern,
+    uuid4: FormatPattern,
+    uuid5: FormatPattern,
+    credit_card: FormatPattern,
+    ssn: FormatPattern,
+    rgb_color: FormatPattern,
+    duration: FormatPattern,
 }
 
 static PATTERNS: LazyLock<Patterns> = LazyLock::new(|| {
     let uuid = |third: &str, fourth: &str| {
-        Compiled::new(&format!("(?i)^[0-9a-f]{{8}}-?[0-9a-f]{{4}}-?{third}-?{fourth}-?[0-9a-f]{{12}}$"))
+        FormatPattern::new(&format!("(?i)^[0-9a-f]{{8}}-?[0-9a-f]{{4}}-?{third}-?{fourth}-?[0-9a-f]{{12}}$"))
     };
     let (any, named) = ("[0-9a-f]{4}", "[89ab][0-9a-f]{3}");
     let byte = r"\s*(0|[1-9]\d?|1\d\d?|2[0-4]\d|25[0-5])\s*";
     Patterns {
-        hostname: Compiled::new(
+        hostname: FormatPattern::new(
             r"^([a-zA-Z0-9\p{S}\p{L}]((-?[a-zA-Z0-9\p{S}\p{L}]{0,62})?)|([a-zA-Z0-9\p{S}\p{L}](([a-zA-Z0-9-\p{S}\p{L}]{0,61}[a-zA-Z0-9\p{S}\p{L}])?)(\.)){1,}([a-zA-Z\p{L}]){2,63})$",
         ),
         uuid: uuid(any, any),
         uuid3: uuid("3[0-9a-f]{3}", any),
         uuid4: uuid("4[0-9a-f]{3}", named),
         uuid5: uuid("5[0-9a-f]{3}", named),
-        credit_card: Compiled::new(
+        credit_card: FormatPattern::new(
             r"^(?:4[0-9]{12}(?:[0-9]{3})?|5[1-5][0-9]{14}|6(?:011|5[0-9][0-9])[0-9]{12}|3[47][0-9]{13}|3(?:0[0-5]|[68][0-9])[0-9]{11}|(?:2131|1800|35\d{3})\d{11})$",
         ),
-        ssn: Compiled::new(r"^\d{3}[- ]?\d{2}[- ]?\d{4}$"),
-        rgb_color: Compiled::new(&format!(r"^rgb\({byte},{byte},{byte}\)$")),
-        duration: Compiled::new(r"((\d+)\s*([A-Za-zµ]+))"),
+        ssn: FormatPattern::new(r"^\d{3}[- ]?\d{2}[- ]?\d{4}$"),
+        rgb_color: FormatPattern::new(&format!(r"^rgb\({byte},{byte},{byte}\)$")),
+        duration: FormatPattern::new(r"((\d+)\s*([A-Za-zµ]+))"),
     }
 });
 

@@ -12,16 +12,16 @@ const MAX_ERRORS: usize = 10_000;
 
 /// Validates the lists of a value below a path.
 pub(crate) fn validate(value: Value<'_>, schema: &Schema, path: &Path) -> Vec<FieldError> {
-    let mut finder = Finder { errors: Vec::new() };
+    let mut finder = DuplicateFinder { errors: Vec::new() };
     finder.node(value, schema, path);
     finder.errors
 }
 
-struct Finder {
+struct DuplicateFinder {
     errors: Vec<FieldError>,
 }
 
-impl Finder {
+impl DuplicateFinder {
     fn push(&mut self, error: FieldError) {
         if self.errors.len() < MAX_ERRORS {
             self.errors.push(error);

@@ -34,4 +34,4 @@ pub(crate) mod validate;
 mod validator;
 
 pub use model::Schema;
-pub(crate) use model::{Additional, Checks, Rule, Type};
+pub(crate) use model::{Additional, SchemaType, ValidationRule, ValueChecks};

@@ -12,7 +12,7 @@ use crate::cel::constant::Constant;
 #[derive(Clone, Debug, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "fields of the schema")]
 pub struct Schema {
-    pub(crate) kind: Option<Type>,
+    pub(crate) kind: Option<SchemaType>,
     /// The properties, sorted by name.
     pub(crate) properties: Vec<(Box<str>, Schema)>,
     pub(crate) additional: Option<Additional>,
@@ -27,8 +27,8 @@ pub struct Schema {
     pub(crate) map_keys: Vec<Box<str>>,
     pub(crate) map_type: Option<Box<str>>,
     /// The value validations, if there are any.
-    pub(crate) checks: Option<Box<Checks>>,
-    pub(crate) rules: Vec<Rule>,
+    pub(crate) checks: Option<Box<ValueChecks>>,
+    pub(crate) rules: Vec<ValidationRule>,
     /// Fields that no structural schema has, such as `$ref`, and that are not in this model.
     pub(crate) unsupported: Vec<&'static str>,
     /// Lists and maps that are present but empty. The API server compares some schemas with Go's `DeepEqual`, for which they differ
@@ -46,7 +46,7 @@ const ROOT_COLLECTIONS: [&str; 3] = ["properties", "required", "x-kubernetes-val
 
 /// `type`
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Type {
+pub(crate) enum SchemaType {
     Object,
     Array,
     String,
@@ -66,7 +66,7 @@ pub(crate) enum Additional {
 
 /// The value validations of a schema.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Checks {
+pub(crate) struct ValueChecks {
     pub(crate) format: Option<Box<str>>,
     pub(crate) maximum: Option<f64>,
     pub(crate) exclusive_maximum: bool,
@@ -91,7 +91,7 @@ pub(crate) struct Checks {
 
 /// A rule of `x-kubernetes-validations`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Rule {
+pub(crate) struct ValidationRule {
     pub(crate) rule: String,
     pub(crate) message: String,
     pub(crate) message_expression: String,
@@ -100,33 +100,33 @@ pub(crate) struct Rule {
     pub(crate) optional_old_self: Option<bool>,
 }
 
-impl Type {
+impl SchemaType {
     pub(crate) fn parse(name: &str) -> Self {
         match name {
-            "object" => Type::Object,
-            "array" => Type::Array,
-            "string" => Type::String,
-            "integer" => Type::Integer,
-            "number" => Type::Number,
-            "boolean" => Type::Boolean,
-            other => Type::Other(other.into()),
+            "object" => SchemaType::Object,
+            "array" => SchemaType::Array,
+            "string" => SchemaType::String,
+            "integer" => SchemaType::Integer,
+            "number" => SchemaType::Number,
+            "boolean" => SchemaType::Boolean,
+            other => SchemaType::Other(other.into()),
         }
     }
 
     pub(crate) fn name(&self) -> &str {
         match self {
-            Type::Object => "object",
-            Type::Array => "array",
-            Type::String => "string",
-            Type::Integer => "integer",
-            Type::Number => "number",
-            Type::Boolean => "boolean",
-            Type::Other(name) => name,
+            SchemaType::Object => "object",
+            SchemaType::Array => "array",
+            SchemaType::String => "string",
+            SchemaType::Integer => "integer",
+            SchemaType::Number => "number",
+            SchemaType::Boolean => "boolean",
+            SchemaType::Other(name) => name,
         }
     }
 }
 
-impl Checks {
+impl ValueChecks {
     /// Whether there are `allOf` and its like.
     pub(crate) fn has_junctors(&self) -> bool {
         let lists = [&self.all_of, &self.any_of, &self.one_of];
@@ -208,6 +208,6 @@ impl Schema {
 
     /// The name of the type, which is empty if the schema has none.
     pub(crate) fn type_name(&self) -> &str {
-        self.kind.as_ref().map_or("", Type::name)
+        self.kind.as_ref().map_or("", SchemaType::name)
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::model::{Additional, Checks, Rule, Schema, Type};
-use super::pattern::{Memory, Pattern};
+use super::model::{Additional, Schema, SchemaType, ValidationRule, ValueChecks};
+use super::pattern::{Pattern, PatternMemory};
 use crate::cel::constant::Constant;
 use crate::field::{FieldError, Path};
 use crate::value::Value;
@@ -38,7 +38,7 @@ impl Schema {
     /// Reads a schema such as `openAPIV3Schema`. The errors are those of fields with another type. Whether the schema is structural
     /// is a step of its own.
     pub fn parse(value: Value<'_>, path: &Path) -> Result<Self, Vec<FieldError>> {
-        let mut shared = Shared::default();
+        let mut shared = ParseState::default();
         let schema = schema(value, path, 0, &mut shared);
         if shared.errors.is_empty() { Ok(schema) } else { Err(shared.errors) }
     }
@@ -46,23 +46,23 @@ impl Schema {
 
 /// State of one call of [`Schema::parse`].
 #[derive(Default)]
-struct Shared<'v> {
+struct ParseState<'v> {
     errors: Vec<FieldError>,
     schemas: usize,
     /// Equal patterns are compiled once.
     patterns: HashMap<&'v str, Arc<Pattern>>,
-    memory: Memory,
+    memory: PatternMemory,
 }
 
 /// A schema that is read.
-struct Reader<'r, 'v> {
+struct SchemaReader<'r, 'v> {
     value: Value<'v>,
     path: &'r Path,
     depth: usize,
-    shared: &'r mut Shared<'v>,
+    shared: &'r mut ParseState<'v>,
 }
 
-fn schema<'v>(value: Value<'v>, path: &Path, depth: usize, shared: &mut Shared<'v>) -> Schema {
+fn schema<'v>(value: Value<'v>, path: &Path, depth: usize, shared: &mut ParseState<'v>) -> Schema {
     if !matches!(value, Value::Object(_) | Value::Null) {
         shared.errors.push(FieldError::wrong_type(path, "an object"));
         return Schema::default();
@@ -79,10 +79,10 @@ fn schema<'v>(value: Value<'v>, path: &Path, depth: usize, shared: &mut Shared<'
         }
         return Schema::default();
     }
-    let mut reader = Reader { value, path, depth, shared };
+    let mut reader = SchemaReader { value, path, depth, shared };
     let checks = reader.checks();
     Schema {
-        kind: reader.text("type").filter(|name| !name.is_empty()).map(Type::parse),
+        kind: reader.text("type").filter(|name| !name.is_empty()).map(SchemaType::parse),
         properties: reader.properties(),
         additional: reader.additional(),
         items: reader.items(),
@@ -104,7 +104,7 @@ fn schema<'v>(value: Value<'v>, path: &Path, depth: usize, shared: &mut Shared<'
     }
 }
 
-impl<'v> Reader<'_, 'v> {
+impl<'v> SchemaReader<'_, 'v> {
     /// A field that is present and not null.
     fn get(&self, name: &str) -> Option<Value<'v>> {
         self.value.field(name).filter(|value| !matches!(value, Value::Null))
@@ -223,13 +223,13 @@ impl<'v> Reader<'_, 'v> {
         COLLECTIONS.into_iter().filter(is_empty).collect()
     }
 
-    fn checks(&mut self) -> Option<Box<Checks>> {
+    fn checks(&mut self) -> Option<Box<ValueChecks>> {
         let pattern = self.text("pattern").filter(|pattern| !pattern.is_empty()).map(|pattern| {
-            let Shared { patterns, memory, .. } = &mut *self.shared;
+            let ParseState { patterns, memory, .. } = &mut *self.shared;
             Arc::clone(patterns.entry(pattern).or_insert_with(|| Arc::new(Pattern::new(pattern, memory))))
         });
         let not = self.get("not").map(|value| self.schema(value, &self.path.child("not")));
-        let checks = Checks {
+        let checks = ValueChecks {
             format: self.text("format").filter(|format| !format.is_empty()).map(Into::into),
             maximum: self.number("maximum"),
             exclusive_maximum: self.flag("exclusiveMaximum"),
@@ -254,7 +254,7 @@ impl<'v> Reader<'_, 'v> {
         (!checks.is_empty()).then(|| Box::new(checks))
     }
 
-    fn rules(&mut self) -> Vec<Rule> {
+    fn rules(&mut self) -> Vec<ValidationRule> {
         let path = self.path.child("x-kubernetes-validations");
         let items = self.list("x-kubernetes-validations").iter().enumerate();
         items
@@ -263,9 +263,10 @@ impl<'v> Reader<'_, 'v> {
                 if !matches!(item, Value::Object(_) | Value::Null) {
                     self.shared.errors.push(FieldError::wrong_type(&path, "an object"));
                 }
-                let mut reader = Reader { value: *item, path: &path, depth: self.depth, shared: self.shared };
+                let mut reader =
+                    SchemaReader { value: *item, path: &path, depth: self.depth, shared: self.shared };
                 let mut text = |name: &str| reader.text(name).map(str::to_owned);
-                Rule {
+                ValidationRule {
                     rule: text("rule").unwrap_or_default(),
                     message: text("message").unwrap_or_default(),
                     message_expression: text("messageExpression").unwrap_or_default(),
@@ -278,7 +279,7 @@ impl<'v> Reader<'_, 'v> {
     }
 }
 
-impl Checks {
+impl ValueChecks {
     fn is_empty(&self) -> bool {
         let bounds = [
             self.max_length,

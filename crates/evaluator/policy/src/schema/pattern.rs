@@ -17,9 +17,9 @@ const LARGE: usize = 10 << 20;
 
 /// The memory that the patterns of a schema share.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Memory(Arc<AtomicUsize>);
+pub(super) struct PatternMemory(Arc<AtomicUsize>);
 
-impl Memory {
+impl PatternMemory {
     fn take(&self, bytes: usize) -> bool {
         let before = self.0.fetch_add(bytes, Ordering::Relaxed);
         before.saturating_add(bytes) <= MAX_BYTES
@@ -31,12 +31,12 @@ impl Memory {
 pub(crate) struct Pattern {
     /// The text.
     pub(crate) source: Box<str>,
-    memory: Memory,
+    memory: PatternMemory,
     compiled: OnceLock<Option<Regex>>,
 }
 
 impl Pattern {
-    pub(super) fn new(source: &str, memory: &Memory) -> Self {
+    pub(super) fn new(source: &str, memory: &PatternMemory) -> Self {
         Self { source: source.into(), memory: memory.clone(), compiled: OnceLock::new() }
     }
 

@@ -3,7 +3,7 @@
 use super::defaults::{replace_entries, replace_items};
 use super::model::Schema;
 use crate::field::Path;
-use crate::place::Place;
+use crate::place::ValuePlace;
 use crate::value::{Arena, Value};
 
 /// Unknown fields that are reported of one value.
@@ -18,7 +18,7 @@ pub(crate) fn prune<'a>(
     arena: &'a Arena,
 ) -> (Value<'a>, Vec<Path>) {
     let mut pruner = Pruner { arena, unknown: Vec::new() };
-    let value = pruner.node(value, Some(schema), is_root, &Place::root());
+    let value = pruner.node(value, Some(schema), is_root, &ValuePlace::root());
     pruner.unknown.sort_by_cached_key(ToString::to_string);
     (value, pruner.unknown)
 }
@@ -40,7 +40,7 @@ impl<'a> Pruner<'a> {
         value: Value<'a>,
         schema: Option<&Schema>,
         is_root: bool,
-        place: &Place<'_>,
+        place: &ValuePlace<'_>,
     ) -> Value<'a> {
         if let Some(schema) = schema.filter(|schema| schema.preserves_unknown_fields()) {
             return self.preserved(value, schema, is_root, place);
@@ -78,7 +78,7 @@ impl<'a> Pruner<'a> {
         value: Value<'a>,
         schema: &Schema,
         is_root: bool,
-        place: &Place<'_>,
+        place: &ValuePlace<'_>,
     ) -> Value<'a> {
         let arena = self.arena;
         match value {
@@ -108,7 +108,7 @@ impl<'a> Pruner<'a> {
         name: &'a str,
         value: Value<'a>,
         schema: Option<&Schema>,
-        place: &Place<'_>,
+        place: &ValuePlace<'_>,
     ) -> Option<Value<'a>> {
         let schema = schema?;
         let field = schema.property(name).or_else(|| schema.additional_schema());
@@ -118,7 +118,7 @@ impl<'a> Pruner<'a> {
         Some(self.node(value, field, false, &place.property(name)))
     }
 
-    fn record(&mut self, place: &Place<'_>) {
+    fn record(&mut self, place: &ValuePlace<'_>) {
         if self.unknown.len() < MAX_UNKNOWN {
             self.unknown.push(place.path(&Path::default()));
         }

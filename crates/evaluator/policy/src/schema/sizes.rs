@@ -4,11 +4,11 @@
 use std::collections::HashMap;
 
 use super::declare::has_metadata;
-use super::model::{Schema, Type};
+use super::model::{Schema, SchemaType};
 use crate::cel::ast::Literal;
 use crate::cel::constant::Constant;
 use crate::cel::escape::escape;
-use crate::cel::estimate::{Sizes, Within};
+use crate::cel::estimate::{InnerSizes, Sizes};
 use crate::release::Release;
 
 /// Bytes of a request.
@@ -18,7 +18,7 @@ const MAX_NAME: u64 = 253;
 
 /// Returns the sizes of the values of a schema, or `None` if they have no type in expressions.
 pub(crate) fn sizes(schema: &Schema, is_resource: bool, release: Release) -> Option<Sizes> {
-    let of = |max, min_bytes| Some(Sizes { max, min_bytes, within: Within::Nothing });
+    let of = |max, min_bytes| Some(Sizes { max, min_bytes, within: InnerSizes::Nothing });
     let nested = |schema: &Schema| sizes(schema, schema.is_embedded_resource, release);
     let checks = schema.checks.as_deref();
     let bound = |number: Option<i64>| number.map(|number| u64::try_from(number).unwrap_or(0));
@@ -28,29 +28,29 @@ pub(crate) fn sizes(schema: &Schema, is_resource: bool, release: Release) -> Opt
         return of(max_length.map_or(MAX_REQUEST - 2, |max| max.saturating_mul(4)), 1);
     }
     match schema.kind.as_ref()? {
-        Type::Other(_) => None,
-        Type::Boolean => of(0, 4),
-        Type::Integer | Type::Number => of(0, 1),
-        Type::String => match checks.and_then(|checks| checks.format.as_deref()) {
+        SchemaType::Other(_) => None,
+        SchemaType::Boolean => of(0, 4),
+        SchemaType::Integer | SchemaType::Number => of(0, 1),
+        SchemaType::String => match checks.and_then(|checks| checks.format.as_deref()) {
             Some("byte") => of(max_length.unwrap_or(MAX_REQUEST - 2), 2),
             Some("duration") => of(32, 3),
             Some("date") => of(12, 12),
             Some("date-time") => of(32, 21),
             _ => of(max_length.map_or_else(|| longest(schema), |max| max.saturating_mul(4)), 2),
         },
-        Type::Array => {
+        SchemaType::Array => {
             let items = nested(schema.items.as_deref()?)?;
             let max = bound(checks.and_then(|checks| checks.max_items));
             let max = max.unwrap_or((MAX_REQUEST - 2) / (items.min_bytes + 1));
-            Some(Sizes { max, min_bytes: 2, within: Within::Elements(Box::new(items)) })
+            Some(Sizes { max, min_bytes: 2, within: InnerSizes::Elements(Box::new(items)) })
         }
-        Type::Object => {
+        SchemaType::Object => {
             let adds_metadata = is_resource && !has_metadata(schema);
             if let Some(values) = schema.additional_schema() {
                 let values = nested(values)?;
                 let max = bound(checks.and_then(|checks| checks.max_properties));
                 let max = max.unwrap_or((MAX_REQUEST - 2) / (values.min_bytes + 6));
-                return Some(Sizes { max, min_bytes: 2, within: Within::Values(Box::new(values)) });
+                return Some(Sizes { max, min_bytes: 2, within: InnerSizes::Values(Box::new(values)) });
             }
             let mut fields = HashMap::new();
             let mut min_bytes = 2;
@@ -75,14 +75,14 @@ pub(crate) fn sizes(schema: &Schema, is_resource: bool, release: Release) -> Opt
                     add(name, sizes, false);
                 }
             }
-            Some(Sizes { max: 0, min_bytes, within: Within::Fields(fields) })
+            Some(Sizes { max: 0, min_bytes, within: InnerSizes::Fields(fields) })
         }
     }
 }
 
 /// The sizes of the fields that every resource has.
 fn metadata(schema: &Schema, release: Release) -> [(&'static str, Sizes); 3] {
-    let text = |max| Sizes { max, min_bytes: 2, within: Within::Nothing };
+    let text = |max| Sizes { max, min_bytes: 2, within: InnerSizes::Nothing };
     let name = |field: &str, most: u64| {
         let own = schema.property("metadata").and_then(|metadata| metadata.property(field));
         let own = own.and_then(|schema| schema.checks.as_ref()?.max_length);
@@ -91,7 +91,7 @@ fn metadata(schema: &Schema, release: Release) -> [(&'static str, Sizes); 3] {
         (field.to_owned(), text(max))
     };
     let names = [name("name", MAX_NAME), name("generateName", MAX_NAME - 1)];
-    let metadata = Sizes { max: 0, min_bytes: 2, within: Within::Fields(names.into_iter().collect()) };
+    let metadata = Sizes { max: 0, min_bytes: 2, within: InnerSizes::Fields(names.into_iter().collect()) };
     [("apiVersion", text(MAX_REQUEST - 2)), ("kind", text(MAX_REQUEST - 2)), ("metadata", metadata)]
 }
 

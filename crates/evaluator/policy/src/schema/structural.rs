@@ -2,7 +2,7 @@
 //!
 //! Other checks of keywords, such as allowed types and list types, belong to `crd::admit`.
 
-use super::model::{Additional, Schema, Type};
+use super::model::{Additional, Schema, SchemaType};
 use crate::field::{FieldError, Path};
 
 /// The position of a schema.
@@ -79,7 +79,7 @@ pub(crate) fn junctors<'s>(schema: &'s Schema, path: &Path) -> Vec<(Path, &'s Sc
 }
 
 fn structure(schema: &Schema, level: Level, path: &Path, errors: &mut Vec<FieldError>) {
-    if schema.kind == Some(Type::Array) && schema.items.is_none() {
+    if schema.kind == Some(SchemaType::Array) && schema.items.is_none() {
         errors.push(FieldError::required(&path.child("items"), "must be specified"));
     }
     for (path, inner, level) in below(schema, path) {
@@ -147,7 +147,7 @@ fn metadata(schema: &Schema, level: Level, path: &Path, errors: &mut Vec<FieldEr
     let is_object = level == Level::Root || schema.is_embedded_resource;
     for name in ["kind", "apiVersion"] {
         if let Some(property) = schema.property(name).filter(|_| is_object)
-            && property.kind != Some(Type::String)
+            && property.kind != Some(SchemaType::String)
         {
             let path = properties.key(name).child("type");
             errors.push(FieldError::invalid(&path, property.type_name(), "must be string"));
@@ -155,7 +155,7 @@ fn metadata(schema: &Schema, level: Level, path: &Path, errors: &mut Vec<FieldEr
     }
     if let Some(metadata) = schema.property("metadata") {
         let path = properties.key("metadata");
-        if is_object && metadata.kind != Some(Type::Object) {
+        if is_object && metadata.kind != Some(SchemaType::Object) {
             let type_path = path.child("type");
             errors.push(FieldError::invalid(&type_path, metadata.type_name(), "must be object"));
         }
@@ -202,7 +202,7 @@ fn is_blank(schema: &Schema) -> bool {
 pub(crate) fn is_int_or_string_any_of(schema: &Schema) -> bool {
     let Some(checks) = &schema.checks else { return false };
     let [integer, string] = checks.any_of.as_slice() else { return false };
-    [(integer, Type::Integer), (string, Type::String)].into_iter().all(|(schema, kind)| {
+    [(integer, SchemaType::Integer), (string, SchemaType::String)].into_iter().all(|(schema, kind)| {
         schema.kind.as_ref() == Some(&kind)
             && schema.default.is_none()
             && schema.properties.is_empty()

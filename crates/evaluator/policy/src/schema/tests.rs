@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::{Schema, defaults, list_types, prune, structural, validate};
-use crate::crd::rules::Compiled;
+use crate::crd::rules::CompiledRules;
 use crate::document;
 use crate::field::{FieldError, Path};
 use crate::release::Release;
@@ -68,7 +68,7 @@ fn validates_the_objects_of_gateway_api_as_the_api_server_does() {
         assert_eq!(texts(&validation.errors), recorded(case.field("schema")), "{}", text("id"));
         let lists = list_types::validate(object, &schema, &Path::default());
         assert_eq!(texts(&lists), recorded(case.field("list")), "{}", text("id"));
-        let rules = Compiled::new(&schema, RELEASE).map_err(|errors| texts(&errors));
+        let rules = CompiledRules::new(&schema, RELEASE).map_err(|errors| texts(&errors));
         let judged = rules.as_ref().unwrap().run(10_000_000, &schema, (object, None), &arena, &|| true).0;
         assert_eq!(judged.undecided, []);
         assert_eq!(texts(&judged.errors), recorded(case.field("cel")), "{}", text("id"));

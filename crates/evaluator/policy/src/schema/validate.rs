@@ -6,23 +6,14 @@
 
 use super::bounds;
 use super::correlate::Correlation;
-use super::formats::{self, Format};
-use super::model::{Additional, Checks, Schema, Type};
-use super::validator::{MAX_STEPS, Outcome, Validator, named};
-use crate::field::{FieldError, Path};
-use crate::place::Place;
+use super::formats::{self, StringFormat};
+use super::model::{Additional, Schema, SchemaType, ValueChecks};
+use super::validator::{MAX_STEPS, NodeErrors, Validator, named};
+use crate::field::{FieldError, Path, Validated};
+use crate::place::ValuePlace;
 use crate::release::Release;
 use crate::value::format::{go_json, quote};
 use crate::value::{Arena, Value, identical};
-
-/// The result of a validation.
-#[derive(Debug, Default)]
-pub(crate) struct Validation {
-    /// The errors that the API server reports.
-    pub(crate) errors: Vec<FieldError>,
-    /// Fields that can't be decided, with the reason. If there are any, the value is not valid, and more errors are possible.
-    pub(crate) undecided: Vec<FieldError>,
-}
 
 /// Validates a value below a path. `old` is the value before an update: errors in unchanged parts of it are ignored.
 pub(crate) fn validate<'a>(
@@ -31,17 +22,17 @@ pub(crate) fn validate<'a>(
     path: &Path,
     old: Option<Value<'a>>,
     release: Release,
-) -> Validation {
+) -> Validated {
     within(MAX_STEPS, value, schema, path, old, release)
 }
 
 /// Validates a default. The API server builds the schema for it in another way: formats that it does not know remain, and
 /// `x-kubernetes-int-or-string` allows every type.
-pub(crate) fn default<'a>(value: Value<'a>, schema: &'a Schema, path: &Path, release: Release) -> Validation {
+pub(crate) fn default<'a>(value: Value<'a>, schema: &'a Schema, path: &Path, release: Release) -> Validated {
     let mut validator =
         Validator { base: path, release, is_default: true, steps: MAX_STEPS, undecided: Vec::new() };
-    let outcome = validator.node(value, schema, &Place::root(), None);
-    Validation { errors: outcome.errors, undecided: validator.undecided }
+    let outcome = validator.node(value, schema, &ValuePlace::root(), None);
+    Validated { errors: outcome.errors, undecided: validator.undecided, ..Validated::default() }
 }
 
 /// Validates a value with a limit of steps.
@@ -52,12 +43,12 @@ pub(super) fn within<'a>(
     path: &Path,
     old: Option<Value<'a>>,
     release: Release,
-) -> Validation {
+) -> Validated {
     let mut validator =
         Validator { base: path, release, is_default: false, steps: max_steps, undecided: Vec::new() };
     let pair = old.map(|old| Correlation::new(value, old, schema));
-    let outcome = validator.node(value, schema, &Place::root(), pair.as_ref());
-    Validation { errors: outcome.errors, undecided: validator.undecided }
+    let outcome = validator.node(value, schema, &ValuePlace::root(), pair.as_ref());
+    Validated { errors: outcome.errors, undecided: validator.undecided, ..Validated::default() }
 }
 
 impl Validator<'_> {
@@ -65,12 +56,12 @@ impl Validator<'_> {
         &mut self,
         value: Value<'a>,
         schema: &'a Schema,
-        place: &Place<'_>,
+        place: &ValuePlace<'_>,
         pair: Option<&Correlation<'a>>,
-    ) -> Outcome {
-        let mut outcome = Outcome::default();
+    ) -> NodeErrors {
+        let mut outcome = NodeErrors::default();
         if !self.charge(place) {
-            return Outcome { is_undecided: true, ..outcome };
+            return NodeErrors { is_undecided: true, ..outcome };
         }
         if !schema.unsupported.is_empty() {
             self.undecided(place, &format!("the schema has {}", schema.unsupported.join(", ")));
@@ -102,7 +93,7 @@ impl Validator<'_> {
             outcome.matches += 1;
             self.object(entries, schema, place, pair, &mut outcome);
         }
-        if checks.is_some_and(Checks::has_junctors) {
+        if checks.is_some_and(ValueChecks::has_junctors) {
             outcome.unique();
         }
         // The API server never finds an object unchanged: a schema can't declare `metadata.uid`.
@@ -121,9 +112,9 @@ impl Validator<'_> {
         &self,
         value: Value<'_>,
         schema: &Schema,
-        format: Option<Format<'_>>,
-        place: &Place<'_>,
-        outcome: &mut Outcome,
+        format: Option<StringFormat<'_>>,
+        place: &ValuePlace<'_>,
+        outcome: &mut NodeErrors,
     ) {
         let types = self.types(schema);
         let (found, found_format) = match value {
@@ -135,21 +126,21 @@ impl Validator<'_> {
                 }
                 return;
             }
-            Value::Bool(_) => (Type::Boolean, ""),
-            Value::Int(_) => (Type::Integer, "int64"),
-            Value::Double(_) => (Type::Number, "float64"),
-            Value::String(_) => (Type::String, ""),
-            Value::List(_) => (Type::Array, ""),
-            _ => (Type::Object, ""),
+            Value::Bool(_) => (SchemaType::Boolean, ""),
+            Value::Int(_) => (SchemaType::Integer, "int64"),
+            Value::Double(_) => (SchemaType::Number, "float64"),
+            Value::String(_) => (SchemaType::String, ""),
+            Value::List(_) => (SchemaType::Array, ""),
+            _ => (SchemaType::Object, ""),
         };
         if types.is_empty() && format.is_none() {
             return;
         }
         // The validator applies.
         outcome.matches += 1;
-        let is_number = matches!(value, Value::Int(_)) && types.contains(&Type::Number)
+        let is_number = matches!(value, Value::Int(_)) && types.contains(&SchemaType::Number)
             || matches!(value, Value::Double(double) if bounds::is_integer(double, self.release))
-                && types.contains(&Type::Integer);
+                && types.contains(&SchemaType::Integer);
         let fits = types.contains(&found) || is_number;
         if let Some(format) = format {
             let is_sized = matches!(value, Value::String(_) | Value::List(_));
@@ -157,7 +148,7 @@ impl Validator<'_> {
                 outcome.push(self.wrong_type(place, format.name, found_format));
                 return;
             }
-            if is_sized && !types.contains(&Type::Number) && !types.contains(&Type::Integer) {
+            if is_sized && !types.contains(&SchemaType::Number) && !types.contains(&SchemaType::Integer) {
                 outcome.matches += 1;
                 return;
             }
@@ -170,7 +161,7 @@ impl Validator<'_> {
     }
 
     /// A value of another type or format. The text repeats what was found.
-    fn wrong_type(&self, place: &Place<'_>, expected: &str, found: &str) -> FieldError {
+    fn wrong_type(&self, place: &ValuePlace<'_>, expected: &str, found: &str) -> FieldError {
         let detail = format!("{place} in body must be of type {expected}: {}", quote(found));
         let path = place.path(self.base);
         named(FieldError::type_invalid(&path, Value::String(found), &detail))
@@ -180,9 +171,9 @@ impl Validator<'_> {
     fn junctors<'a>(
         &mut self,
         value: Value<'a>,
-        checks: &'a Checks,
-        place: &Place<'_>,
-        outcome: &mut Outcome,
+        checks: &'a ValueChecks,
+        place: &ValuePlace<'_>,
+        outcome: &mut NodeErrors,
     ) {
         if !checks.any_of.is_empty() {
             self.any_of(value, &checks.any_of, place, outcome);
@@ -215,10 +206,10 @@ impl Validator<'_> {
         &mut self,
         value: Value<'a>,
         schemas: &'a [Schema],
-        place: &Place<'_>,
-        outcome: &mut Outcome,
+        place: &ValuePlace<'_>,
+        outcome: &mut NodeErrors,
     ) {
-        let mut best: Option<Outcome> = None;
+        let mut best: Option<NodeErrors> = None;
         let mut is_undecided = false;
         let undecided_before = self.undecided.len();
         for schema in schemas {
@@ -251,10 +242,10 @@ impl Validator<'_> {
         &mut self,
         value: Value<'a>,
         schemas: &'a [Schema],
-        place: &Place<'_>,
-        outcome: &mut Outcome,
+        place: &ValuePlace<'_>,
+        outcome: &mut NodeErrors,
     ) {
-        let mut best: Option<Outcome> = None;
+        let mut best: Option<NodeErrors> = None;
         let mut first: Option<u64> = None;
         let mut valid = 0;
         for schema in schemas {
@@ -292,10 +283,10 @@ impl Validator<'_> {
     fn check_text(
         &mut self,
         text: &str,
-        checks: Option<&Checks>,
-        format: Option<Format<'_>>,
-        place: &Place<'_>,
-        outcome: &mut Outcome,
+        checks: Option<&ValueChecks>,
+        format: Option<StringFormat<'_>>,
+        place: &ValuePlace<'_>,
+        outcome: &mut NodeErrors,
     ) {
         outcome.matches += 1;
         let Some(checks) = checks else { return };
@@ -314,9 +305,9 @@ impl Validator<'_> {
     fn text_error(
         &mut self,
         text: &str,
-        checks: &Checks,
-        place: &Place<'_>,
-        outcome: &mut Outcome,
+        checks: &ValueChecks,
+        place: &ValuePlace<'_>,
+        outcome: &mut NodeErrors,
     ) -> Option<FieldError> {
         let len =
             if checks.max_length.is_some() || checks.min_length.is_some() { bounds::length(text) } else { 0 };
@@ -348,7 +339,13 @@ impl Validator<'_> {
         }
     }
 
-    fn check_values(&mut self, value: Value<'_>, checks: &Checks, place: &Place<'_>, outcome: &mut Outcome) {
+    fn check_values(
+        &mut self,
+        value: Value<'_>,
+        checks: &ValueChecks,
+        place: &ValuePlace<'_>,
+        outcome: &mut NodeErrors,
+    ) {
         if checks.values.is_empty() {
             return;
         }
@@ -370,9 +367,9 @@ impl Validator<'_> {
         &mut self,
         items: &'a [Value<'a>],
         schema: &'a Schema,
-        place: &Place<'_>,
+        place: &ValuePlace<'_>,
         pair: Option<&Correlation<'a>>,
-        outcome: &mut Outcome,
+        outcome: &mut NodeErrors,
     ) {
         outcome.matches += 2;
         if let Some(schema) = schema.items.as_deref() {
@@ -406,9 +403,9 @@ impl Validator<'_> {
         &mut self,
         entries: &'a [(&'a str, Value<'a>)],
         schema: &'a Schema,
-        place: &Place<'_>,
+        place: &ValuePlace<'_>,
         pair: Option<&Correlation<'a>>,
-        outcome: &mut Outcome,
+        outcome: &mut NodeErrors,
     ) {
         let checks = schema.checks.as_deref();
         let len = bounds::count(entries.len());
@@ -455,7 +452,7 @@ impl Validator<'_> {
 }
 
 /// The pair of a field. `apiVersion` and `kind` of the root have none.
-fn child<'a>(pair: Option<&Correlation<'a>>, place: &Place<'_>, name: &str) -> Option<Correlation<'a>> {
+fn child<'a>(pair: Option<&Correlation<'a>>, place: &ValuePlace<'_>, name: &str) -> Option<Correlation<'a>> {
     if place.is_root() && matches!(name, "apiVersion" | "kind") {
         return None;
     }

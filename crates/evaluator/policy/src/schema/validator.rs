@@ -1,10 +1,8 @@
 //! The state and the result of a validation, which `validate` and `bounds` share.
 
-use std::collections::HashSet;
-
-use super::model::{Schema, Type};
-use crate::field::{FieldError, Path};
-use crate::place::Place;
+use super::model::{Schema, SchemaType};
+use crate::field::{FieldError, Path, remove_duplicates};
+use crate::place::ValuePlace;
 use crate::release::Release;
 use crate::value::Value;
 
@@ -28,38 +26,38 @@ pub(super) struct Validator<'p> {
 
 /// The types that a schema allows.
 #[derive(Clone, Copy)]
-pub(super) enum Types<'s> {
+pub(super) enum AllowedTypes<'s> {
     Any,
-    One(&'s Type),
+    One(&'s SchemaType),
     IntOrString,
 }
 
-impl Types<'_> {
-    pub(super) fn contains(self, kind: &Type) -> bool {
+impl AllowedTypes<'_> {
+    pub(super) fn contains(self, kind: &SchemaType) -> bool {
         match self {
-            Types::Any => false,
-            Types::One(one) => one == kind,
-            Types::IntOrString => matches!(kind, Type::Integer | Type::String),
+            AllowedTypes::Any => false,
+            AllowedTypes::One(one) => one == kind,
+            AllowedTypes::IntOrString => matches!(kind, SchemaType::Integer | SchemaType::String),
         }
     }
 
     pub(super) fn is_empty(self) -> bool {
-        matches!(self, Types::Any)
+        matches!(self, AllowedTypes::Any)
     }
 
     /// The names as in the API server's errors.
     pub(super) fn names(&self) -> &str {
         match self {
-            Types::Any => "",
-            Types::One(kind) => kind.name(),
-            Types::IntOrString => "integer,string",
+            AllowedTypes::Any => "",
+            AllowedTypes::One(kind) => kind.name(),
+            AllowedTypes::IntOrString => "integer,string",
         }
     }
 }
 
 /// The result of one schema.
 #[derive(Default)]
-pub(super) struct Outcome {
+pub(super) struct NodeErrors {
     pub(super) errors: Vec<FieldError>,
     /// Checks that were made, as the API server counts them.
     pub(super) matches: u64,
@@ -67,7 +65,7 @@ pub(super) struct Outcome {
     pub(super) is_undecided: bool,
 }
 
-impl Outcome {
+impl NodeErrors {
     pub(super) fn is_valid(&self) -> bool {
         self.errors.is_empty()
     }
@@ -78,7 +76,7 @@ impl Outcome {
         }
     }
 
-    pub(super) fn merge(&mut self, other: Outcome) {
+    pub(super) fn merge(&mut self, other: NodeErrors) {
         let room = MAX_ERRORS - self.errors.len();
         self.errors.extend(other.errors.into_iter().take(room));
         self.matches += other.matches;
@@ -88,15 +86,14 @@ impl Outcome {
     /// Removes errors that are there twice.
     pub(super) fn unique(&mut self) {
         if self.errors.len() > 1 {
-            let mut seen = HashSet::new();
-            self.errors.retain(|error| seen.insert(error.to_string()));
+            remove_duplicates(&mut self.errors);
         }
     }
 }
 
 impl Validator<'_> {
     /// Counts a step. Returns false above the limit.
-    pub(super) fn charge(&mut self, place: &Place<'_>) -> bool {
+    pub(super) fn charge(&mut self, place: &ValuePlace<'_>) -> bool {
         if self.steps == 1 {
             self.undecided(place, "the schema has too many alternatives for this value");
         }
@@ -104,23 +101,23 @@ impl Validator<'_> {
         self.steps > 0
     }
 
-    pub(super) fn undecided(&mut self, place: &Place<'_>, reason: &str) {
+    pub(super) fn undecided(&mut self, place: &ValuePlace<'_>, reason: &str) {
         if self.undecided.len() < MAX_ERRORS {
             self.undecided.push(FieldError::internal(&place.path(self.base), reason));
         }
     }
 
     /// An error whose text names the place.
-    pub(super) fn invalid(&self, place: &Place<'_>, value: Value<'_>, detail: &str) -> FieldError {
+    pub(super) fn invalid(&self, place: &ValuePlace<'_>, value: Value<'_>, detail: &str) -> FieldError {
         self.error(place, value, &format!("{place} in body {detail}"))
     }
 
-    pub(super) fn error(&self, place: &Place<'_>, value: Value<'_>, detail: &str) -> FieldError {
+    pub(super) fn error(&self, place: &ValuePlace<'_>, value: Value<'_>, detail: &str) -> FieldError {
         named(FieldError::invalid_value(&place.path(self.base), value, detail))
     }
 
     /// An error that belongs to no field. The path remains for positions.
-    pub(super) fn general(&self, place: &Place<'_>, detail: &str) -> FieldError {
+    pub(super) fn general(&self, place: &ValuePlace<'_>, detail: &str) -> FieldError {
         if self.base.is_empty() {
             return FieldError::unnamed(&place.path(self.base), detail);
         }
@@ -132,11 +129,11 @@ impl Validator<'_> {
     }
 
     /// The types that a value must have. There are none if any type is allowed.
-    pub(super) fn types<'s>(&self, schema: &'s Schema) -> Types<'s> {
+    pub(super) fn types<'s>(&self, schema: &'s Schema) -> AllowedTypes<'s> {
         match &schema.kind {
-            _ if schema.is_int_or_string && !self.is_default => Types::IntOrString,
-            Some(kind) => Types::One(kind),
-            None => Types::Any,
+            _ if schema.is_int_or_string && !self.is_default => AllowedTypes::IntOrString,
+            Some(kind) => AllowedTypes::One(kind),
+            None => AllowedTypes::Any,
         }
     }
 }

@@ -2,30 +2,30 @@
 
 use std::cmp::Ordering;
 
-use super::typed::{self, Kind, Shape};
+use super::typed::{self, ShapeKind, ValueShape};
 use super::{Arena, Value, work};
 
 /// The entries of a map value.
 #[derive(Clone, Copy)]
-pub(crate) enum Entries<'a> {
+pub(crate) enum MapEntries<'a> {
     Object(&'a [(&'a str, Value<'a>)]),
     Map(&'a [(Value<'a>, Value<'a>)]),
-    Typed(&'a [(&'a str, Value<'a>)], &'a Shape),
+    Typed(&'a [(&'a str, Value<'a>)], &'a ValueShape),
 }
 
-impl<'a> Entries<'a> {
+impl<'a> MapEntries<'a> {
     pub(crate) fn len(&self) -> usize {
         match self {
-            Entries::Object(entries) | Entries::Typed(entries, _) => entries.len(),
-            Entries::Map(entries) => entries.len(),
+            MapEntries::Object(entries) | MapEntries::Typed(entries, _) => entries.len(),
+            MapEntries::Map(entries) => entries.len(),
         }
     }
 
     /// The value of a key. Numbers are found under an equal number of another type, as in cel-go.
     pub(crate) fn get(&self, key: &Value<'a>) -> Option<Value<'a>> {
         match self {
-            Entries::Object(_) | Entries::Typed(..) => self.named(key.as_str()?),
-            Entries::Map(entries) => {
+            MapEntries::Object(_) | MapEntries::Typed(..) => self.named(key.as_str()?),
+            MapEntries::Map(entries) => {
                 let find = |key: &Value<'a>| {
                     let found = entries.binary_search_by(|(entry, _)| order(entry, key)).ok()?;
                     entries.get(found).map(|(_, value)| *value)
@@ -38,7 +38,7 @@ impl<'a> Entries<'a> {
     /// The value of a string key.
     pub(crate) fn named(&self, name: &str) -> Option<Value<'a>> {
         match self {
-            Entries::Object(entries) => {
+            MapEntries::Object(entries) => {
                 let found = if entries.len() <= 8 {
                     entries.iter().position(|(key, _)| *key == name)?
                 } else {
@@ -46,8 +46,8 @@ impl<'a> Entries<'a> {
                 };
                 entries.get(found).map(|(_, value)| *value)
             }
-            Entries::Typed(entries, shape) => typed::named(entries, shape, name),
-            Entries::Map(entries) => {
+            MapEntries::Typed(entries, shape) => typed::named(entries, shape, name),
+            MapEntries::Map(entries) => {
                 entries.iter().find(|(key, _)| key.as_str() == Some(name)).map(|(_, value)| *value)
             }
         }
@@ -56,9 +56,11 @@ impl<'a> Entries<'a> {
     /// The entry at a position.
     pub(crate) fn at(&self, index: usize) -> Option<(Value<'a>, Value<'a>)> {
         match self {
-            Entries::Object(entries) => entries.get(index).map(|(key, value)| (Value::String(key), *value)),
-            Entries::Map(entries) => entries.get(index).copied(),
-            Entries::Typed(entries, shape) => typed::at(entries.get(index)?, shape),
+            MapEntries::Object(entries) => {
+                entries.get(index).map(|(key, value)| (Value::String(key), *value))
+            }
+            MapEntries::Map(entries) => entries.get(index).copied(),
+            MapEntries::Typed(entries, shape) => typed::at(entries.get(index)?, shape),
         }
     }
 
@@ -136,12 +138,12 @@ impl<'a> Value<'a> {
     }
 
     /// The entries of a map.
-    pub(crate) fn entries(&self) -> Option<Entries<'a>> {
+    pub(crate) fn entries(&self) -> Option<MapEntries<'a>> {
         match self {
-            Value::Object(entries) => Some(Entries::Object(entries)),
-            Value::Map(entries) => Some(Entries::Map(entries)),
+            Value::Object(entries) => Some(MapEntries::Object(entries)),
+            Value::Map(entries) => Some(MapEntries::Map(entries)),
             Value::Typed(Value::Object(entries), shape) => match shape.kind {
-                Kind::Object(_) | Kind::Map(_) => Some(Entries::Typed(entries, shape)),
+                ShapeKind::Object(_) | ShapeKind::Map(_) => Some(MapEntries::Typed(entries, shape)),
                 _ => None,
             },
             _ => None,

@@ -25,7 +25,7 @@ pub(crate) use map::order as key_order;
 pub use number::Timestamp;
 pub use opaque::{Authorizer, Cidr, GroupCheck, Opaque, PathCheck, ResourceCheck, Semver, Url};
 pub use read::{ReadError, read_json};
-pub use typed::Shape;
+pub use typed::ValueShape;
 pub use write::{write_json, write_json_up_to};
 
 /// A JSON or CEL value.
@@ -65,7 +65,7 @@ pub enum Value<'a> {
     /// A value of a Kubernetes library.
     Opaque(&'a Opaque<'a>),
     /// A list or map of a document as its schema declares it, or a value whose conversion needs memory or fails.
-    Typed(&'a Value<'a>, &'a Shape),
+    Typed(&'a Value<'a>, &'a ValueShape),
     /// The composed `variables` of a policy. The evaluator resolves its fields.
     Variables,
 }
@@ -254,7 +254,7 @@ pub struct Elements<'a> {
     stack: Vec<Value<'a>>,
     current: std::slice::Iter<'a, Value<'a>>,
     /// The shape of the current elements.
-    shape: Option<&'a Shape>,
+    shape: Option<&'a ValueShape>,
     is_counted: bool,
 }
 

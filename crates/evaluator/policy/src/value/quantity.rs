@@ -109,7 +109,7 @@ fn align(left: &Quantity, right: &Quantity) -> Option<(i128, i128, i32)> {
 }
 
 /// The parts of a quantity's text.
-pub(crate) struct Parts<'a> {
+pub(crate) struct QuantityParts<'a> {
     pub(crate) negative: bool,
     /// The digits before the point, without leading zeros; at least one digit.
     pub(crate) whole: &'a str,
@@ -129,7 +129,7 @@ pub(crate) enum Suffix {
     Exponent(i32),
 }
 
-impl<'a> Parts<'a> {
+impl<'a> QuantityParts<'a> {
     /// Splits a text as `resource.ParseQuantity` does.
     pub(crate) fn split(text: &'a str) -> Result<Self, &'static str> {
         if text.is_empty() {
@@ -163,7 +163,7 @@ impl<'a> Parts<'a> {
 
 /// `resource.ParseQuantity`
 pub(crate) fn parse(text: &str) -> Result<Quantity, &'static str> {
-    let Parts { negative, whole, fraction, suffix } = Parts::split(text)?;
+    let QuantityParts { negative, whole, fraction, suffix } = QuantityParts::split(text)?;
     // There are only digits, at least one.
     let value: i128 = format!("{whole}{fraction}").parse().map_err(|_| TOO_LARGE)?;
     if value == 0 && fraction.is_empty() && suffix == Suffix::Decimal(0) {

@@ -23,19 +23,19 @@ pub struct ReadError {
     pub message: &'static str,
 }
 
-enum Open<'a> {
+enum OpenValue<'a> {
     List(Vec<Value<'a>>),
     Object(Vec<(&'a str, Value<'a>)>, &'a str),
 }
 
-impl Open<'_> {
+impl OpenValue<'_> {
     /// Items for which a new list or object has memory. It is not counted: at most 320 kB are open at once.
     const CAPACITY: usize = 8;
 }
 
 /// Reads one JSON value.
 pub fn read_json<'a>(text: &'a str, arena: &'a Arena) -> Result<Value<'a>, ReadError> {
-    let mut reader = Reader { text, at: 0, arena, open: 0 };
+    let mut reader = JsonReader { text, at: 0, arena, open: 0 };
     let value = reader.read()?;
     reader.skip_space();
     if reader.at < text.len() {
@@ -46,7 +46,7 @@ pub fn read_json<'a>(text: &'a str, arena: &'a Arena) -> Result<Value<'a>, ReadE
 
 const NO_MEMORY: &str = "the value needs too much memory";
 
-struct Reader<'a> {
+struct JsonReader<'a> {
     text: &'a str,
     at: usize,
     arena: &'a Arena,
@@ -54,7 +54,7 @@ struct Reader<'a> {
     open: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> JsonReader<'a> {
     fn error(&self, message: &'static str) -> ReadError {
         ReadError { offset: self.at, message }
     }
@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
     }
 
     fn read(&mut self) -> Result<Value<'a>, ReadError> {
-        let mut stack: Vec<Open<'a>> = Vec::new();
+        let mut stack: Vec<OpenValue<'a>> = Vec::new();
         loop {
             self.skip_space();
             let mut value = match self.peek() {
@@ -82,7 +82,10 @@ impl<'a> Reader<'a> {
                         Value::Object(&[])
                     } else {
                         let key = self.key()?;
-                        self.push(&mut stack, Open::Object(Vec::with_capacity(Open::CAPACITY), key))?;
+                        self.push(
+                            &mut stack,
+                            OpenValue::Object(Vec::with_capacity(OpenValue::CAPACITY), key),
+                        )?;
                         continue;
                     }
                 }
@@ -93,7 +96,7 @@ impl<'a> Reader<'a> {
                         self.at += 1;
                         Value::List(&[])
                     } else {
-                        self.push(&mut stack, Open::List(Vec::with_capacity(Open::CAPACITY)))?;
+                        self.push(&mut stack, OpenValue::List(Vec::with_capacity(OpenValue::CAPACITY)))?;
                         continue;
                     }
                 }
@@ -105,25 +108,25 @@ impl<'a> Reader<'a> {
                 self.skip_space();
                 let next = self.peek();
                 match open {
-                    Open::List(items) => self.add(items, value)?,
-                    Open::Object(entries, key) => self.add(entries, (*key, value))?,
+                    OpenValue::List(items) => self.add(items, value)?,
+                    OpenValue::Object(entries, key) => self.add(entries, (*key, value))?,
                 }
                 match (next, open) {
-                    (Some(b','), Open::List(_)) => {
+                    (Some(b','), OpenValue::List(_)) => {
                         self.at += 1;
                         break;
                     }
-                    (Some(b','), Open::Object(_, key)) => {
+                    (Some(b','), OpenValue::Object(_, key)) => {
                         self.at += 1;
                         self.skip_space();
                         *key = self.key()?;
                         break;
                     }
-                    (Some(b']'), Open::List(items)) => {
+                    (Some(b']'), OpenValue::List(items)) => {
                         self.close(items)?;
                         value = Value::List(self.arena.slice(items));
                     }
-                    (Some(b'}'), Open::Object(entries, _)) => {
+                    (Some(b'}'), OpenValue::Object(entries, _)) => {
                         self.close(entries)?;
                         value = object(self.arena, entries);
                     }
@@ -137,7 +140,7 @@ impl<'a> Reader<'a> {
 
     /// Adds an item to an open list or object. It doubles its memory, up to a size from which it has a mapping that it fills.
     fn add<T>(&mut self, items: &mut Vec<T>, item: T) -> Result<(), ReadError> {
-        if items.len() >= Open::CAPACITY && items.len().is_power_of_two() {
+        if items.len() >= OpenValue::CAPACITY && items.len().is_power_of_two() {
             let size = size_of_val(items.as_slice());
             // While it grows, the old memory is in use too.
             let copied = if size < MAPPED_FROM { size } else { 0 };
@@ -157,12 +160,12 @@ impl<'a> Reader<'a> {
         if !self.arena.has_room(self.open + size_of_val(items)) {
             return Err(self.error(NO_MEMORY));
         }
-        let capacity = items.len().next_power_of_two().max(Open::CAPACITY);
-        self.open -= (capacity - Open::CAPACITY) * size_of::<T>();
+        let capacity = items.len().next_power_of_two().max(OpenValue::CAPACITY);
+        self.open -= (capacity - OpenValue::CAPACITY) * size_of::<T>();
         Ok(())
     }
 
-    fn push(&self, stack: &mut Vec<Open<'a>>, open: Open<'a>) -> Result<(), ReadError> {
+    fn push(&self, stack: &mut Vec<OpenValue<'a>>, open: OpenValue<'a>) -> Result<(), ReadError> {
         if stack.len() >= MAX_DEPTH {
             return Err(self.error("nested too deeply"));
         }

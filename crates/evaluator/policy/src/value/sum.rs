@@ -9,7 +9,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-use super::typed::{Key, Kind, NoScalar, Order, Shape, Sums, converted_key, decode_base64, is_unhashable};
+use super::typed::{
+    ItemKey, NoScalar, Order, ShapeKind, Sums, ValueShape, converted_key, decode_base64, is_unhashable,
+};
 use super::{Arena, Value};
 use crate::cel::escape::unescape;
 
@@ -17,7 +19,7 @@ use crate::cel::escape::unescape;
 pub(crate) const NO_SCALAR: &str = "listSet operations are only supported on lists of scalar values";
 
 /// Why two lists have no sum.
-pub(crate) enum Failure {
+pub(crate) enum NoSum {
     /// An error of the expression.
     Error(&'static str),
     /// A failure within the API server.
@@ -30,13 +32,13 @@ pub(crate) fn add<'a>(
     arena: &'a Arena,
     left: &Value<'a>,
     right: &Value<'a>,
-) -> Option<Result<Value<'a>, Failure>> {
+) -> Option<Result<Value<'a>, NoSum>> {
     let shape = shape_of(left).filter(|_| right.is_list())?;
     match &shape.kind {
-        Kind::List { order: Order::Set, sums: Sums::Converted, .. } => {
-            Some(add_converted(arena, left, right).map_err(|NoScalar| Failure::Error(NO_SCALAR)))
+        ShapeKind::List { order: Order::Set, sums: Sums::Converted, .. } => {
+            Some(add_converted(arena, left, right).map_err(|NoScalar| NoSum::Error(NO_SCALAR)))
         }
-        Kind::List { order: Order::Atomic, sums: Sums::Converted, .. } => {
+        ShapeKind::List { order: Order::Atomic, sums: Sums::Converted, .. } => {
             // The sum is not a list of the document, even if it has the elements of the second list only.
             let is_second = left.list_len() == Some(0) && matches!(right, Value::Typed(..));
             is_second.then(|| Ok(Value::List(arena.slice(&right.elements().collect::<Vec<_>>()))))
@@ -47,9 +49,12 @@ pub(crate) fn add<'a>(
 
 /// Adds a list to a set from 1.37 on.
 fn add_converted<'a>(arena: &'a Arena, left: &Value<'a>, right: &Value<'a>) -> Result<Value<'a>, NoScalar> {
-    static SHAPE: LazyLock<Shape> = LazyLock::new(|| {
-        let items = Box::new(Shape { kind: Kind::Converted, is_nullable: false });
-        Shape { kind: Kind::List { items, order: Order::Set, sums: Sums::Converted }, is_nullable: false }
+    static SHAPE: LazyLock<ValueShape> = LazyLock::new(|| {
+        let items = Box::new(ValueShape { kind: ShapeKind::Converted, is_nullable: false });
+        ValueShape {
+            kind: ShapeKind::List { items, order: Order::Set, sums: Sums::Converted },
+            is_nullable: false,
+        }
     });
     let mut sum: Vec<Value<'a>> = left.elements().collect();
     let mut known = BTreeSet::new();
@@ -70,9 +75,9 @@ fn add_raw<'a>(
     arena: &'a Arena,
     left: &Value<'a>,
     right: &Value<'a>,
-    shape: &'a Shape,
-) -> Option<Result<Value<'a>, Failure>> {
-    let Kind::List { order, items, sums } = &shape.kind else { return None };
+    shape: &'a ValueShape,
+) -> Option<Result<Value<'a>, NoSum>> {
+    let ShapeKind::List { order, items, sums } = &shape.kind else { return None };
     let is_atomic = matches!(order, Order::Atomic);
     if is_atomic && left.list_len() != Some(0) && right.elements().all(|element| stays(&element, items)) {
         return None;
@@ -104,7 +109,7 @@ fn add_raw<'a>(
 }
 
 /// The shape of a list of a document, or of a sum that starts with one.
-fn shape_of<'a>(list: &Value<'a>) -> Option<&'a Shape> {
+fn shape_of<'a>(list: &Value<'a>) -> Option<&'a ValueShape> {
     let mut list = list;
     loop {
         match list {
@@ -128,13 +133,13 @@ fn collect<'a>(list: &Value<'a>, arena: &'a Arena, into: &mut Vec<Value<'a>>) {
 }
 
 /// Whether an element of the second list is the same element in the sum.
-fn stays(element: &Value<'_>, items: &Shape) -> bool {
+fn stays(element: &Value<'_>, items: &ValueShape) -> bool {
     match element {
-        Value::Typed(_, shape) => std::ptr::eq(*shape, items) && !matches!(items.kind, Kind::Bytes),
-        Value::Bool(_) => matches!(items.kind, Kind::Bool),
-        Value::Int(_) => matches!(items.kind, Kind::Int | Kind::IntOrString),
-        Value::Double(_) => matches!(items.kind, Kind::Double),
-        Value::String(_) => matches!(items.kind, Kind::Text | Kind::IntOrString),
+        Value::Typed(_, shape) => std::ptr::eq(*shape, items) && !matches!(items.kind, ShapeKind::Bytes),
+        Value::Bool(_) => matches!(items.kind, ShapeKind::Bool),
+        Value::Int(_) => matches!(items.kind, ShapeKind::Int | ShapeKind::IntOrString),
+        Value::Double(_) => matches!(items.kind, ShapeKind::Double),
+        Value::String(_) => matches!(items.kind, ShapeKind::Text | ShapeKind::IntOrString),
         _ => false,
     }
 }
@@ -142,10 +147,12 @@ fn stays(element: &Value<'_>, items: &Shape) -> bool {
 /// An element as the API server keeps it. An optional value stands for one that no document has.
 fn native<'a>(arena: &'a Arena, element: &Value<'a>) -> Value<'a> {
     match *element {
-        Value::Typed(Value::String(text), Shape { kind: Kind::Bytes, .. }) => match decode_base64(text) {
-            Some(bytes) => Value::Bytes(arena.slice(&bytes)),
-            None => Value::String(text),
-        },
+        Value::Typed(Value::String(text), ValueShape { kind: ShapeKind::Bytes, .. }) => {
+            match decode_base64(text) {
+                Some(bytes) => Value::Bytes(arena.slice(&bytes)),
+                None => Value::String(text),
+            }
+        }
         Value::Typed(value, _) => *value,
         Value::Concat(_) => {
             let elements: Vec<Value<'a>> =
@@ -159,15 +166,15 @@ fn native<'a>(arena: &'a Arena, element: &Value<'a>) -> Value<'a> {
 }
 
 /// The key of an element in a sum of this order, if it has one. The API server fails within itself if Go can't hash the element.
-fn key<'a>(element: &Value<'a>, (order, sums): (&Order, Sums)) -> Result<Option<Key<'a>>, Failure> {
+fn key<'a>(element: &Value<'a>, (order, sums): (&Order, Sums)) -> Result<Option<ItemKey<'a>>, NoSum> {
     match order {
         Order::Atomic => Ok(None),
         Order::Map(keys) if sums == Sums::Converted => {
             let names = keys.iter().map(|key| unescape(key).map_or_else(|| key.clone(), Into::into));
-            Ok(Key::of(element, &names.collect::<Vec<Box<str>>>()))
+            Ok(ItemKey::of(element, &names.collect::<Vec<Box<str>>>()))
         }
-        Order::Map(keys) => Ok(Key::of(element, keys)),
-        Order::Set if is_unhashable(element) => Err(Failure::Internal),
-        Order::Set => Ok(Some(Key(vec![*element]))),
+        Order::Map(keys) => Ok(ItemKey::of(element, keys)),
+        Order::Set if is_unhashable(element) => Err(NoSum::Internal),
+        Order::Set => Ok(Some(ItemKey(vec![*element]))),
     }
 }

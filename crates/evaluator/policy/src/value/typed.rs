@@ -14,14 +14,14 @@ use crate::cel::escape::unescape;
 
 /// How expressions see a value of a document.
 #[derive(Debug)]
-pub struct Shape {
-    pub(crate) kind: Kind,
+pub struct ValueShape {
+    pub(crate) kind: ShapeKind,
     pub(crate) is_nullable: bool,
 }
 
-/// The type of a [`Shape`].
+/// The type of a [`ValueShape`].
 #[derive(Debug)]
-pub(crate) enum Kind {
+pub(crate) enum ShapeKind {
     Bool,
     Int,
     Double,
@@ -32,16 +32,16 @@ pub(crate) enum Kind {
     Duration,
     IntOrString,
     List {
-        items: Box<Shape>,
+        items: Box<ValueShape>,
         order: Order,
         sums: Sums,
     },
     /// An element of a sum that is converted already.
     Converted,
     /// An object with properties, sorted by name.
-    Object(Vec<(Box<str>, Shape)>),
+    Object(Vec<(Box<str>, ValueShape)>),
     /// An object with additional properties.
-    Map(Box<Shape>),
+    Map(Box<ValueShape>),
     /// A value of any type that expressions can't read.
     Hidden,
 }
@@ -64,43 +64,43 @@ pub(crate) enum Sums {
     Converted,
 }
 
-impl Shape {
+impl ValueShape {
     /// The shape of a field.
-    pub(crate) fn property(&self, name: &str) -> Option<&Shape> {
+    pub(crate) fn property(&self, name: &str) -> Option<&ValueShape> {
         match &self.kind {
-            Kind::Object(properties) => {
+            ShapeKind::Object(properties) => {
                 let found = properties.binary_search_by(|(key, _)| (**key).cmp(name)).ok()?;
                 properties.get(found).map(|(_, shape)| shape)
             }
-            Kind::Map(values) => Some(values),
+            ShapeKind::Map(values) => Some(values),
             _ => None,
         }
     }
 
     /// The shape of the elements of a list.
-    pub(crate) fn items(&self) -> Option<&Shape> {
+    pub(crate) fn items(&self) -> Option<&ValueShape> {
         match &self.kind {
-            Kind::List { items, .. } => Some(items),
+            ShapeKind::List { items, .. } => Some(items),
             _ => None,
         }
     }
 }
 
 /// A value as expressions see it.
-pub(crate) fn view<'a>(value: &'a Value<'a>, shape: &'a Shape) -> Value<'a> {
+pub(crate) fn view<'a>(value: &'a Value<'a>, shape: &'a ValueShape) -> Value<'a> {
     let converted = match (value, &shape.kind) {
         (Value::Null, _) if shape.is_nullable => Some(Value::Null),
-        (_, Kind::Converted)
-        | (Value::Bool(_), Kind::Bool)
-        | (Value::Int(_), Kind::Int | Kind::IntOrString)
-        | (Value::Double(_), Kind::Double)
-        | (Value::String(_), Kind::Text | Kind::IntOrString) => Some(*value),
-        (Value::Int(number), Kind::Double) => Some(Value::Double(*number as f64)),
-        (Value::String(text), Kind::Date) if text.len() == 10 => {
+        (_, ShapeKind::Converted)
+        | (Value::Bool(_), ShapeKind::Bool)
+        | (Value::Int(_), ShapeKind::Int | ShapeKind::IntOrString)
+        | (Value::Double(_), ShapeKind::Double)
+        | (Value::String(_), ShapeKind::Text | ShapeKind::IntOrString) => Some(*value),
+        (Value::Int(number), ShapeKind::Double) => Some(Value::Double(*number as f64)),
+        (Value::String(text), ShapeKind::Date) if text.len() == 10 => {
             number::parse_timestamp(&format!("{text}T00:00:00Z")).map(Value::Timestamp)
         }
-        (Value::String(text), Kind::DateTime) => date_time(text),
-        (Value::String(text), Kind::Duration) => number::parse_long_duration(text).map(Value::Duration),
+        (Value::String(text), ShapeKind::DateTime) => date_time(text),
+        (Value::String(text), ShapeKind::Duration) => number::parse_long_duration(text).map(Value::Duration),
         _ => None,
     };
     converted.unwrap_or(Value::Typed(value, shape))
@@ -117,15 +117,16 @@ fn date_time(text: &str) -> Option<Value<'static>> {
 /// Reads a value whose conversion needs memory, or fails. Lists and maps stay as they are.
 pub(crate) fn read<'a>(
     value: &'a Value<'a>,
-    shape: &'a Shape,
+    shape: &'a ValueShape,
     arena: &'a Arena,
 ) -> Result<Value<'a>, &'a str> {
     match (value, &shape.kind) {
-        (Value::List(_), Kind::List { .. }) | (Value::Object(_), Kind::Object(_) | Kind::Map(_)) => {
+        (Value::List(_), ShapeKind::List { .. })
+        | (Value::Object(_), ShapeKind::Object(_) | ShapeKind::Map(_)) => {
             return Ok(Value::Typed(value, shape));
         }
-        (_, Kind::Hidden) => return Ok(Value::Typed(value, shape)),
-        (Value::String(text), Kind::Bytes) => {
+        (_, ShapeKind::Hidden) => return Ok(Value::Typed(value, shape)),
+        (Value::String(text), ShapeKind::Bytes) => {
             if let Some(bytes) = decode_base64(text) {
                 return Ok(Value::Bytes(arena.slice(&bytes)));
             }
@@ -136,7 +137,7 @@ pub(crate) fn read<'a>(
 }
 
 /// The text about a value that does not fit. The API server names types and errors of Go.
-fn failure(value: &Value<'_>, shape: &Shape) -> String {
+fn failure(value: &Value<'_>, shape: &ValueShape) -> String {
     let expected = |name: &str| format!("invalid data, expected {name}, got {}", value.type_name());
     let format = |name: &str| match value {
         Value::String(text) => format!("Invalid {name} {text}"),
@@ -146,21 +147,21 @@ fn failure(value: &Value<'_>, shape: &Shape) -> String {
         _ if matches!(value, Value::Null) => {
             "invalid data, got null for schema with nullable=false".to_owned()
         }
-        Kind::Bool => expected("bool"),
-        Kind::Int => expected("int"),
-        Kind::Double => expected("float"),
-        Kind::Text | Kind::Hidden | Kind::Converted => expected("string"),
-        Kind::Bytes => format("byte formatted string"),
-        Kind::Date => format("date formatted string"),
-        Kind::DateTime => format("date-time formatted string"),
-        Kind::Duration => format("duration"),
-        Kind::IntOrString => {
+        ShapeKind::Bool => expected("bool"),
+        ShapeKind::Int => expected("int"),
+        ShapeKind::Double => expected("float"),
+        ShapeKind::Text | ShapeKind::Hidden | ShapeKind::Converted => expected("string"),
+        ShapeKind::Bytes => format("byte formatted string"),
+        ShapeKind::Date => format("date formatted string"),
+        ShapeKind::DateTime => format("date-time formatted string"),
+        ShapeKind::Duration => format("duration"),
+        ShapeKind::IntOrString => {
             "invalid data, expected XIntOrString value to be either a string or integer".to_owned()
         }
-        Kind::List { .. } => {
+        ShapeKind::List { .. } => {
             "invalid data, expected an array for the provided schema with type=array".to_owned()
         }
-        Kind::Object(_) | Kind::Map(_) => {
+        ShapeKind::Object(_) | ShapeKind::Map(_) => {
             "invalid data, expected a map for the provided schema with type=object".to_owned()
         }
     }
@@ -199,16 +200,16 @@ pub(super) fn decode_base64(text: &str) -> Option<Vec<u8>> {
 /// The entry of an object by its escaped name, or of a map by its key. A null of a property counts as absent.
 pub(super) fn named<'a>(
     entries: &'a [(&'a str, Value<'a>)],
-    shape: &'a Shape,
+    shape: &'a ValueShape,
     name: &str,
 ) -> Option<Value<'a>> {
     let unescaped = match shape.kind {
-        Kind::Object(_) => unescape(name)?,
+        ShapeKind::Object(_) => unescape(name)?,
         _ => name.into(),
     };
     let found = entries.binary_search_by(|(key, _)| (**key).cmp(&unescaped)).ok()?;
     let (key, value) = entries.get(found)?;
-    if matches!((&shape.kind, value), (Kind::Object(_), Value::Null)) {
+    if matches!((&shape.kind, value), (ShapeKind::Object(_), Value::Null)) {
         return None;
     }
     Some(view(value, shape.property(key)?))
@@ -217,7 +218,7 @@ pub(super) fn named<'a>(
 /// The entry at a position. Fields without a type are hidden.
 pub(super) fn at<'a>(
     (key, value): &'a (&'a str, Value<'a>),
-    shape: &'a Shape,
+    shape: &'a ValueShape,
 ) -> Option<(Value<'a>, Value<'a>)> {
     Some((Value::String(key), view(value, shape.property(key)?)))
 }
@@ -234,7 +235,7 @@ pub(crate) enum Equality<'a> {
     Equal,
     Different,
     /// A value that does not fit its schema.
-    Misfit(&'a Value<'a>, &'a Shape),
+    Misfit(&'a Value<'a>, &'a ValueShape),
     /// A value in a set that Go can't hash: the API server fails within itself.
     Unhashable,
     /// A list or a map in a set, which is an error from 1.37 on.
@@ -263,8 +264,8 @@ fn misfit<'a>(value: &Value<'a>) -> Option<Equality<'a>> {
     let Value::Typed(of, shape) = *value else { return None };
     let is_fit = value.is_list()
         || value.entries().is_some()
-        || matches!((of, &shape.kind), (_, Kind::Hidden))
-        || matches!((of, &shape.kind), (Value::String(text), Kind::Bytes) if decode_base64(text).is_some());
+        || matches!((of, &shape.kind), (_, ShapeKind::Hidden))
+        || matches!((of, &shape.kind), (Value::String(text), ShapeKind::Bytes) if decode_base64(text).is_some());
     (!is_fit).then_some(Equality::Misfit(of, shape))
 }
 
@@ -284,9 +285,9 @@ pub(crate) fn compare<'a>(left: &Value<'a>, right: &Value<'a>) -> Equality<'a> {
 }
 
 /// Compares a value of a document with another value.
-pub(super) fn equals<'a>(value: &'a Value<'a>, shape: &'a Shape, other: &Value<'a>) -> Equality<'a> {
+pub(super) fn equals<'a>(value: &'a Value<'a>, shape: &'a ValueShape, other: &Value<'a>) -> Equality<'a> {
     match (value, &shape.kind) {
-        (Value::List(elements), Kind::List { items, order, sums }) => {
+        (Value::List(elements), ShapeKind::List { items, order, sums }) => {
             if other.list_len() != Some(elements.len()) {
                 return Equality::Different;
             }
@@ -300,13 +301,15 @@ pub(super) fn equals<'a>(value: &'a Value<'a>, shape: &'a Shape, other: &Value<'
                 Order::Map(keys) => equal_by_key(elements, items, (keys, *sums), other),
             }
         }
-        (Value::Object(entries), Kind::Object(_) | Kind::Map(_)) => equal_entries(entries, shape, other),
-        (value, Kind::Hidden) => Equality::of(match other {
+        (Value::Object(entries), ShapeKind::Object(_) | ShapeKind::Map(_)) => {
+            equal_entries(entries, shape, other)
+        }
+        (value, ShapeKind::Hidden) => Equality::of(match other {
             Value::Typed(other, _) => identical(*value, **other, &mut || work::read(1)),
             // The plain form, as an optional value has it.
             other => identical(*value, *other, &mut || work::read(1)),
         }),
-        (Value::String(text), Kind::Bytes) => Equality::of(match (decode_base64(text), other) {
+        (Value::String(text), ShapeKind::Bytes) => Equality::of(match (decode_base64(text), other) {
             (Some(bytes), Value::Bytes(other)) => bytes == *other,
             (Some(_), Value::Typed(Value::String(other), _)) => text == other,
             _ => false,
@@ -319,7 +322,7 @@ pub(super) fn equals<'a>(value: &'a Value<'a>, shape: &'a Shape, other: &Value<'
 /// here a field that does not fit comes first.
 fn equal_entries<'a>(
     entries: &'a [(&'a str, Value<'a>)],
-    shape: &'a Shape,
+    shape: &'a ValueShape,
     other: &Value<'a>,
 ) -> Equality<'a> {
     let Some(others) = other.entries().filter(|others| others.len() == entries.len()) else {
@@ -348,9 +351,9 @@ fn equal_entries<'a>(
 }
 
 /// Values in the order of keys. An absent value is null.
-pub(super) struct Key<'a>(pub(super) Vec<Value<'a>>);
+pub(super) struct ItemKey<'a>(pub(super) Vec<Value<'a>>);
 
-impl<'a> Key<'a> {
+impl<'a> ItemKey<'a> {
     /// The key of an element of a list of type `map`.
     pub(super) fn of(element: &Value<'a>, names: &[Box<str>]) -> Option<Self> {
         let object = match element {
@@ -362,26 +365,26 @@ impl<'a> Key<'a> {
     }
 }
 
-impl Ord for Key<'_> {
+impl Ord for ItemKey<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
         let orders = self.0.iter().zip(&other.0).map(|(left, right)| key_order(left, right));
         orders.fold(Ordering::Equal, Ordering::then)
     }
 }
 
-impl PartialOrd for Key<'_> {
+impl PartialOrd for ItemKey<'_> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Key<'_> {
+impl PartialEq for ItemKey<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Key<'_> {}
+impl Eq for ItemKey<'_> {}
 
 /// Compares a set with a list of the same length. The API server looks for the elements of the other list among those of the set as the
 /// document has them: a time or a number that was converted is never found, and elements that occur twice don't matter.
@@ -389,10 +392,10 @@ fn equal_sets<'a>(elements: &'a [Value<'a>], other: &Value<'a>) -> Equality<'a> 
     if elements.iter().any(is_unhashable) {
         return Equality::Unhashable;
     }
-    let known: BTreeSet<Key<'_>> = elements.iter().map(|element| Key(vec![*element])).collect();
+    let known: BTreeSet<ItemKey<'_>> = elements.iter().map(|element| ItemKey(vec![*element])).collect();
     for element in other.elements() {
         let is_found = match element {
-            Value::Typed(Value::String(_), Shape { kind: Kind::Bytes, .. }) | Value::Bytes(_) => {
+            Value::Typed(Value::String(_), ValueShape { kind: ShapeKind::Bytes, .. }) | Value::Bytes(_) => {
                 return Equality::Unhashable;
             }
             Value::Typed(value, _) if element.is_list() || element.entries().is_some() => {
@@ -400,7 +403,7 @@ fn equal_sets<'a>(elements: &'a [Value<'a>], other: &Value<'a>) -> Equality<'a> 
             }
             // A null is another value of Go than that of the document.
             Value::Bool(_) | Value::Int(_) | Value::Double(_) | Value::String(_) => {
-                known.contains(&Key(vec![element]))
+                known.contains(&ItemKey(vec![element]))
             }
             _ => false,
         };
@@ -412,7 +415,11 @@ fn equal_sets<'a>(elements: &'a [Value<'a>], other: &Value<'a>) -> Equality<'a> 
 }
 
 /// The same from 1.37 on. The elements are converted, and each one of the set must occur.
-fn equal_converted_sets<'a>(elements: &'a [Value<'a>], items: &'a Shape, other: &Value<'a>) -> Equality<'a> {
+fn equal_converted_sets<'a>(
+    elements: &'a [Value<'a>],
+    items: &'a ValueShape,
+    other: &Value<'a>,
+) -> Equality<'a> {
     let arena = Arena::new();
     let mut known = BTreeSet::new();
     for element in elements {
@@ -432,18 +439,18 @@ fn equal_converted_sets<'a>(elements: &'a [Value<'a>], items: &'a Shape, other: 
 
 fn equal_by_key<'a>(
     elements: &'a [Value<'a>],
-    items: &'a Shape,
+    items: &'a ValueShape,
     (keys, sums): (&[Box<str>], Sums),
     other: &Value<'a>,
 ) -> Equality<'a> {
     let mut by_key = BTreeMap::new();
     for element in elements {
-        let Some(key) = Key::of(element, keys) else { return Equality::Different };
+        let Some(key) = ItemKey::of(element, keys) else { return Equality::Different };
         by_key.insert(key, element);
     }
     let mut seen = BTreeSet::new();
     for other in other.elements() {
-        let Some(key) = Key::of(&other, keys) else { return Equality::Different };
+        let Some(key) = ItemKey::of(&other, keys) else { return Equality::Different };
         let Some(element) = by_key.get(&key) else { return Equality::Different };
         let result = compare(&view(element, items), &other);
         if !result.is_equal() {
@@ -460,22 +467,25 @@ pub(super) struct NoScalar;
 
 /// The key of an element of a set from 1.37 on. Times with an offset for which Go has no common zone are never equal, and neither are
 /// values that don't fit their schema.
-pub(super) fn converted_key<'a>(element: &Value<'a>, arena: &'a Arena) -> Result<Option<Key<'a>>, NoScalar> {
+pub(super) fn converted_key<'a>(
+    element: &Value<'a>,
+    arena: &'a Arena,
+) -> Result<Option<ItemKey<'a>>, NoScalar> {
     if element.is_list() || element.entries().is_some() {
         return Err(NoScalar);
     }
     let is_common = |offset: i16| offset % 60 == 0 && (-12 * 60..=14 * 60).contains(&offset);
     Ok(match *element {
-        Value::Typed(Value::String(text), Shape { kind: Kind::Bytes, .. }) => {
-            decode_base64(text).map(|bytes| Key(vec![Value::Bytes(arena.slice(&bytes))]))
+        Value::Typed(Value::String(text), ValueShape { kind: ShapeKind::Bytes, .. }) => {
+            decode_base64(text).map(|bytes| ItemKey(vec![Value::Bytes(arena.slice(&bytes))]))
         }
         Value::Timestamp(time) => {
-            is_common(time.offset).then(|| Key(vec![*element, Value::Int(i64::from(time.offset))]))
+            is_common(time.offset).then(|| ItemKey(vec![*element, Value::Int(i64::from(time.offset))]))
         }
         // Zero has a sign that does not count.
-        Value::Double(number) => Some(Key(vec![Value::Double(number + 0.0)])),
+        Value::Double(number) => Some(ItemKey(vec![Value::Double(number + 0.0)])),
         Value::Typed(..) => None,
-        scalar => Some(Key(vec![scalar])),
+        scalar => Some(ItemKey(vec![scalar])),
     })
 }
 

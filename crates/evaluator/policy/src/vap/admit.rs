@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use super::compiled::{BOOL, Compiler, STRING_OR_NULL};
+use super::compiled::{BOOL, PolicyCompiler, STRING_OR_NULL};
 use super::decision::json;
-use super::model::{Binding, MatchResources, Named, ParamKind, ParamRef, Policy, Rule, Validation};
+use super::model::{Binding, MatchResources, Named, ParamKind, ParamRef, Policy, ResourceRule, Validation};
 use crate::cel::escape::RESERVED;
 use crate::cel::library::formats;
 use crate::cel::program::CompileError;
@@ -49,7 +49,7 @@ pub(crate) fn policy(policy: &Policy, release: Release, errors: &mut Errors) {
     }
     let params = policy.param_kind.is_some();
     match_conditions(&policy.match_conditions, release, params, &spec.child("matchConditions"), errors);
-    let mut compiler = Compiler::new(release, params, !policy.variables.is_empty());
+    let mut compiler = PolicyCompiler::new(release, params, !policy.variables.is_empty());
     for (index, entry) in policy.variables.iter().enumerate() {
         variable(&mut compiler, entry, &spec.child("variables").index(index), errors);
     }
@@ -158,7 +158,7 @@ fn match_resources(resources: &MatchResources, release: Release, path: &Path, er
     }
 }
 
-fn rule(rule: &Rule, path: &Path, errors: &mut Errors) {
+fn rule(rule: &ResourceRule, path: &Path, errors: &mut Errors) {
     let mut names = HashSet::new();
     for (index, name) in rule.resource_names.iter().enumerate() {
         let path = path.child("resourceNames").index(index);
@@ -263,7 +263,7 @@ fn match_conditions(conditions: &[Named], release: Release, params: bool, path: 
         errors.push(FieldError::too_many(path, conditions.len(), i64::from(MAX_MATCH_CONDITIONS), release));
     }
     // Match conditions know no variables.
-    let compiler = Compiler::new(release, params, false);
+    let compiler = PolicyCompiler::new(release, params, false);
     let mut names = HashSet::new();
     for (index, condition) in conditions.iter().enumerate() {
         let path = path.index(index);
@@ -288,7 +288,7 @@ fn match_conditions(conditions: &[Named], release: Release, params: bool, path: 
     }
 }
 
-fn variable(compiler: &mut Compiler, variable: &Named, path: &Path, errors: &mut Errors) {
+fn variable(compiler: &mut PolicyCompiler, variable: &Named, path: &Path, errors: &mut Errors) {
     let name = path.child("name");
     if variable.name.trim().is_empty() {
         errors.push(FieldError::required(&name, "name is not specified"));
@@ -310,7 +310,7 @@ fn is_identifier(name: &str) -> bool {
         && !RESERVED.contains(&name)
 }
 
-fn validation(compiler: &Compiler, validation: &Validation, path: &Path, errors: &mut Errors) {
+fn validation(compiler: &PolicyCompiler, validation: &Validation, path: &Path, errors: &mut Errors) {
     let expression = path.child("expression");
     if validation.expression.trim().is_empty() {
         errors.push(FieldError::required(&expression, "expression is not specified"));
@@ -341,7 +341,7 @@ fn validation(compiler: &Compiler, validation: &Validation, path: &Path, errors:
 }
 
 fn audit_annotations(
-    compiler: &Compiler,
+    compiler: &PolicyCompiler,
     policy: &Policy,
     release: Release,
     path: &Path,

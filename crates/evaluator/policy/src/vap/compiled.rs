@@ -7,25 +7,25 @@ use super::model::{Policy, Validation};
 use crate::cel::environment::{Environment, Optional, VARIABLES_TYPE};
 use crate::cel::program::{Accepted, CompileError, Program};
 use crate::cel::reads::Reads;
-use crate::cel::types::Type;
+use crate::cel::types::CelType;
 use crate::expression::library;
 use crate::field::Path;
 use crate::release::Release;
 
 /// Type of validations and match conditions.
-pub(crate) const BOOL: Accepted = &[Type::Bool];
+pub(crate) const BOOL: Accepted = &[CelType::Bool];
 /// Type of message expressions.
-pub(crate) const STRING: Accepted = &[Type::String];
+pub(crate) const STRING: Accepted = &[CelType::String];
 /// Types of values of audit annotations.
-pub(crate) const STRING_OR_NULL: Accepted = &[Type::String, Type::Null];
+pub(crate) const STRING_OR_NULL: Accepted = &[CelType::String, CelType::Null];
 
 /// Compiles the expressions of one policy. Variables are known from their declaration on.
-pub(crate) struct Compiler {
+pub(crate) struct PolicyCompiler {
     with_authorizer: Environment,
     without_authorizer: Environment,
 }
 
-impl Compiler {
+impl PolicyCompiler {
     pub(crate) fn new(release: Release, params: bool, variables: bool) -> Self {
         let library = library(release);
         let environment = |authorizer| {
@@ -46,7 +46,7 @@ impl Compiler {
     /// Compiles a variable and declares it for the expressions after it.
     pub(crate) fn variable(&mut self, name: &str, source: &str) -> Result<Program, CompileError> {
         let program = self.compile(source, &[]);
-        let of = program.as_ref().map_or(Type::Dyn, |program| program.output.of_variable());
+        let of = program.as_ref().map_or(CelType::Dyn, |program| program.output.of_variable());
         for environment in [&mut self.with_authorizer, &mut self.without_authorizer] {
             if let Some(fields) = Arc::make_mut(&mut environment.structs).get_mut(VARIABLES_TYPE) {
                 fields.insert(name.to_owned(), of.clone());
@@ -57,13 +57,13 @@ impl Compiler {
 }
 
 /// A compiled expression. One that does not compile is an error of each evaluation.
-pub(crate) struct Compiled {
+pub(crate) struct CompiledExpression {
     /// The expression as errors quote it.
     pub(crate) source: String,
     pub(crate) program: Result<Program, String>,
 }
 
-impl Compiled {
+impl CompiledExpression {
     fn new(source: &str, program: Result<Program, CompileError>) -> Self {
         Self { source: source.to_owned(), program: program.map_err(|error| error.message()) }
     }
@@ -96,17 +96,17 @@ impl Subjects {
 /// A policy with its programs.
 pub(crate) struct CompiledPolicy {
     pub(crate) policy: Policy,
-    pub(crate) match_conditions: Vec<Compiled>,
-    pub(crate) variables: Vec<(String, Compiled)>,
+    pub(crate) match_conditions: Vec<CompiledExpression>,
+    pub(crate) variables: Vec<(String, CompiledExpression)>,
     pub(crate) validations: Vec<CompiledValidation>,
-    pub(crate) audit_annotations: Vec<(String, Compiled)>,
+    pub(crate) audit_annotations: Vec<(String, CompiledExpression)>,
 }
 
 /// A validation with its programs.
 pub(crate) struct CompiledValidation {
     pub(crate) validation: Validation,
-    pub(crate) expression: Compiled,
-    pub(crate) message: Option<Compiled>,
+    pub(crate) expression: CompiledExpression,
+    pub(crate) message: Option<CompiledExpression>,
     /// The part of the object that all read fields are in.
     pub(crate) subject: Option<Path>,
 }
@@ -114,7 +114,7 @@ pub(crate) struct CompiledValidation {
 impl CompiledPolicy {
     /// Compiles a stored policy for evaluation on the server of a release.
     pub(crate) fn new(policy: Policy, release: Release) -> Arc<Self> {
-        let mut compiler = Compiler::new(release, policy.param_kind.is_some(), true);
+        let mut compiler = PolicyCompiler::new(release, policy.param_kind.is_some(), true);
         let mut subjects = Subjects::default();
         let variables = policy
             .variables
@@ -122,10 +122,11 @@ impl CompiledPolicy {
             .map(|variable| {
                 let program = compiler.variable(&variable.name, &variable.expression);
                 subjects.add(&variable.name, &program);
-                (variable.name.clone(), Compiled::new(&variable.expression, program))
+                (variable.name.clone(), CompiledExpression::new(&variable.expression, program))
             })
             .collect();
-        let compile = |source: &str, accepted| Compiled::new(source, compiler.compile(source, accepted));
+        let compile =
+            |source: &str, accepted| CompiledExpression::new(source, compiler.compile(source, accepted));
         let match_conditions =
             policy.match_conditions.iter().map(|condition| compile(&condition.expression, BOOL)).collect();
         let validations = policy
@@ -136,10 +137,10 @@ impl CompiledPolicy {
                 CompiledValidation {
                     validation: validation.clone(),
                     subject: subjects.of(&program).filter(|path| !path.is_empty()),
-                    expression: Compiled::new(&validation.expression, program),
+                    expression: CompiledExpression::new(&validation.expression, program),
                     message: (!validation.message_expression.is_empty()).then(|| {
                         let source = &validation.message_expression;
-                        Compiled::new(source, compiler.compile_message(source))
+                        CompiledExpression::new(source, compiler.compile_message(source))
                     }),
                 }
             })
@@ -154,8 +155,9 @@ impl CompiledPolicy {
 
     /// Returns the field of the first expression that reads something.
     pub(crate) fn field_of(&self, is_read: impl Fn(&Reads) -> bool) -> Option<Path> {
-        let is_reader =
-            |compiled: &Compiled| compiled.program.as_ref().is_ok_and(|program| is_read(&program.reads));
+        let is_reader = |compiled: &CompiledExpression| {
+            compiled.program.as_ref().is_ok_and(|program| is_read(&program.reads))
+        };
         let values: Vec<_> = self.audit_annotations.iter().map(|(_, value)| Some(value)).collect();
         let validations = || self.validations.iter();
         let lists = [

@@ -1,4 +1,4 @@
-//! The verdict of all policies on a request, in the API server's words.
+//! The decisions of all policies on a request, in the API server's words.
 
 use std::fmt::Write as _;
 
@@ -16,28 +16,36 @@ const FAILURE_KEY: &str = "validation.policy.admission.k8s.io/validation_failure
 /// Reason of a denial because the request's namespace does not exist. Validations can't have it.
 const NOT_FOUND: &str = "NotFound";
 
-/// The verdict on a request.
+/// Reason of errors, and of validations that name none.
+pub(crate) const INVALID: &str = "Invalid";
+
+/// The decisions on a request, as far as facts are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decisions {
-    /// Reasons to deny the request. The API server answers with the first one.
-    pub denials: Vec<Denial>,
-    /// Warnings for the caller.
-    pub warnings: Vec<Warning>,
-    /// Failed validations for the audit log. The audit annotations contain the first of them, or from 1.37 on the first 50.
-    pub failures: Vec<Failure>,
+    /// Objections that deny the request. The API server answers with the first one.
+    pub denials: Vec<Objection>,
+    /// Objections of which the API server warns the caller.
+    pub warnings: Vec<Objection>,
+    /// Objections for the audit log. The audit annotations contain the first of them, or from 1.37 on the first 50.
+    pub failures: Vec<Objection>,
     /// Audit annotations: key and value.
     pub audit_annotations: Vec<(String, String)>,
     /// Pairs of policy and binding that matched, with the outcome of the match conditions.
     pub evaluated: Vec<Evaluated>,
+    /// Facts that are missing. The decisions that depend on them are left out.
+    pub missing: Vec<Missing>,
 }
 
-/// The decisions on a request as far as facts are known.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Evaluation {
-    /// The decisions that are certain.
-    pub decisions: Decisions,
-    /// Facts that are missing.
-    pub missing: Vec<Missing>,
+impl Decisions {
+    /// Returns whether there are no decisions, and no fact is missing for one.
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self { denials, warnings, failures, audit_annotations, evaluated: _, missing } = self;
+        denials.is_empty()
+            && warnings.is_empty()
+            && failures.is_empty()
+            && audit_annotations.is_empty()
+            && missing.is_empty()
+    }
 }
 
 /// A fact that a policy needs.
@@ -64,47 +72,45 @@ pub struct Evaluated {
     pub ignored: bool,
 }
 
-/// A reason to deny a request.
+/// A failed validation, or an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Denial {
+pub struct Objection {
     /// The policy.
     pub policy: String,
     /// The binding; absent if the policy itself is misconfigured.
     pub binding: Option<String>,
+    /// Index among the decisions of the policy, as the audit annotation has it.
+    pub index: usize,
     /// Index of the validation, if one failed.
     pub validation: Option<usize>,
-    /// Whether an error, and not a false validation, denies the request.
+    /// Whether it is an error, and not a false validation.
     pub error: bool,
     /// The message without the names of policy and binding.
     pub message: String,
     /// The reason.
     pub reason: String,
+    /// The actions of the binding.
+    pub actions: Vec<String>,
 }
 
-/// A failed validation that only warns.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Warning {
-    /// The policy.
-    pub policy: String,
-    /// The binding.
-    pub binding: String,
-    /// Index of the validation, if one failed.
-    pub validation: Option<usize>,
-    /// The message without the names of policy and binding.
-    pub message: String,
-}
-
-impl Denial {
-    /// The denial of a request whose namespace does not exist.
-    pub(crate) fn missing_namespace(policy: &str, binding: &str, message: String) -> Self {
+impl Objection {
+    /// An error that denies the request.
+    pub(crate) fn error(policy: &str, binding: Option<&str>, message: String) -> Self {
         Self {
             policy: policy.to_owned(),
-            binding: Some(binding.to_owned()),
+            binding: binding.map(str::to_owned),
+            index: 0,
             validation: None,
             error: true,
             message,
-            reason: NOT_FOUND.to_owned(),
+            reason: INVALID.to_owned(),
+            actions: Vec::new(),
         }
+    }
+
+    /// The denial of a request whose namespace does not exist.
+    pub(crate) fn missing_namespace(policy: &str, binding: &str, message: String) -> Self {
+        Self { reason: NOT_FOUND.to_owned(), ..Self::error(policy, Some(binding), message) }
     }
 
     /// The cause in the API server's status.
@@ -136,37 +142,20 @@ impl Denial {
             _ => 422,
         }
     }
-}
 
-impl Warning {
     /// The text of the warning header.
-    pub fn text(&self) -> String {
+    pub fn warning(&self) -> String {
         format!(
             "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {}",
-            self.policy, self.binding, self.message
+            self.policy,
+            self.binding.as_deref().unwrap_or_default(),
+            self.message
         )
     }
 }
 
-/// A failed validation for the audit log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// The policy.
-    pub policy: String,
-    /// The binding.
-    pub binding: String,
-    /// Index of the decision, as the audit annotation has it.
-    pub index: usize,
-    /// Index of the validation, if one failed.
-    pub validation: Option<usize>,
-    /// The message without the names of policy and binding.
-    pub message: String,
-    /// The actions of the binding.
-    pub actions: Vec<String>,
-}
-
 /// The audit annotation of failed validations.
-pub(crate) fn failure_annotation(failures: &[Failure], release: Release) -> Option<(String, String)> {
+pub(crate) fn failure_annotation(failures: &[Objection], release: Release) -> Option<(String, String)> {
     let kept = if release.annotates_failures_together() {
         failures.get(..failures.len().min(MAX_AUDIT_FAILURES))?
     } else {
@@ -181,7 +170,7 @@ pub(crate) fn failure_annotation(failures: &[Failure], release: Release) -> Opti
             if index == 0 { "" } else { "," },
             json(&failure.message),
             json(&failure.policy),
-            json(&failure.binding),
+            json(failure.binding.as_deref().unwrap_or_default()),
             failure.index,
             actions.join(",")
         );
@@ -199,11 +188,11 @@ pub(crate) fn json(text: &str) -> String {
 
 /// Values of audit annotations by key, of one policy.
 #[derive(Default)]
-pub(crate) struct Annotations {
+pub(crate) struct AuditAnnotations {
     values: Vec<(String, Vec<String>)>,
 }
 
-impl Annotations {
+impl AuditAnnotations {
     /// Adds a value; a value that another binding gave is ignored.
     pub(crate) fn add(&mut self, key: &str, value: &str) {
         // A character that is cut becomes a replacement character in the audit log.

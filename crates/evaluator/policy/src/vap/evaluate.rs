@@ -3,11 +3,13 @@
 
 use std::cell::{Cell, RefCell};
 
-use super::compiled::{Compiled, CompiledPolicy};
-use super::model::Validation;
-use crate::cel::eval::{Activation, Shared};
-use crate::cel::outcome::{Cancel, Context, Fault, Limit, Outcome, Unknown};
+use super::compiled::{CompiledExpression, CompiledPolicy};
+use super::decision::{Decisions, Evaluated, INVALID, Missing, Objection};
+use super::model::{Binding, Validation};
+use crate::cel::eval::{Activation, EvalInput};
+use crate::cel::outcome::{Cancel, EvalContext, EvalResult, Limit, NoValue, Unknown};
 use crate::expression::{EXPRESSION_LIMIT, Need, Roots, needs};
+use crate::facts::Lookup;
 use crate::value::Value;
 use crate::value::format::quote;
 
@@ -17,197 +19,283 @@ const BUDGET: u64 = 10_000_000;
 const MATCH_BUDGET: u64 = 2_500_000;
 /// Longest message of an expression, in bytes.
 const MAX_MESSAGE: usize = 5 * 1024;
-/// The error that replaces all decisions.
+/// The error that replaces all objections.
 const OUT_OF_BUDGET: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
-
-/// The findings of an evaluation.
-#[derive(Default)]
-pub(crate) struct Report {
-    /// Whether the match conditions exclude the request.
-    pub(crate) skipped: bool,
-    /// Whether the failure policy ignores an error of a match condition.
-    pub(crate) ignored: bool,
-    pub(crate) decisions: Vec<Verdict>,
-    pub(crate) annotations: Vec<Annotation>,
-    pub(crate) needs: Vec<Need>,
-    /// Facts that decide whether the match conditions exclude the request.
-    pub(crate) condition_needs: Vec<Need>,
-    /// The limit that ended the evaluation. The other findings are incomplete: an expression that was not evaluated could exhaust
-    /// the cost budget, which replaces all decisions.
-    pub(crate) limit: Option<Limit>,
-}
-
-/// The verdict of one validation, or an error that replaces all of them.
-pub(crate) enum Verdict {
-    Admit,
-    Deny { message: String, reason: String },
-    Error(String),
-}
-
-/// An audit annotation.
-pub(crate) enum Annotation {
-    Publish { key: String, value: String },
-    Error(String),
-}
 
 /// Inputs of an evaluation.
 #[derive(Clone, Copy)]
 pub(crate) struct Input<'a> {
-    pub(crate) context: Context<'a>,
+    pub(crate) context: EvalContext<'a>,
     /// The variables of validations.
     pub(crate) variables: crate::expression::Variables<'a>,
     /// Set if the API server finds no Namespace.
     pub(crate) namespace_null: bool,
 }
 
-/// Evaluates a policy.
-pub(crate) fn evaluate<'a>(policy: &'a CompiledPolicy, input: Input<'a>) -> Report {
-    let mut report = Report::default();
-    let ignore = policy.policy.failure_policy == "Ignore";
-    match match_conditions(policy, input, &mut report) {
-        Matched::Yes => {}
-        Matched::No => {
-            report.skipped = true;
-            return report;
+/// Evaluates a policy for a binding. `lookup` is the lookup of a fact that expressions need. Returns the decisions, in which the keys of
+/// audit annotations are those of the policy, and the facts that decide whether the match conditions exclude the request.
+pub(crate) fn evaluate<'a>(
+    policy: &'a CompiledPolicy,
+    binding: &Binding,
+    input: Input<'a>,
+    lookup: &dyn Fn(Need) -> Option<Lookup>,
+) -> (Decisions, Vec<Lookup>) {
+    let ignores = policy.policy.failure_policy == "Ignore";
+    let mut validator = PolicyValidator {
+        policy,
+        binding,
+        input,
+        lookup,
+        ignores,
+        ignored: false,
+        objections: Vec::new(),
+        found: Decisions::default(),
+        pending: Vec::new(),
+    };
+    let skipped = match validator.steps() {
+        Ok(skipped) => skipped,
+        Err(limit) => {
+            let missing = vec![validator.missing(Lookup::Limit(limit))];
+            return (Decisions { missing, ..Decisions::default() }, validator.pending);
         }
-        Matched::Error(message) => {
-            if ignore {
-                (report.skipped, report.ignored) = (true, true);
-            } else {
-                report.decisions.push(Verdict::Error(message));
-            }
-            return report;
-        }
-        Matched::Limit(limit) => {
-            report.limit = Some(limit);
-            return report;
-        }
-    }
-    validations(policy, input, &mut report);
-    if report.limit.is_none() {
-        audit_annotations(policy, input, ignore, &mut report);
-    }
-    report
+    };
+    validator.finish(skipped)
+}
+
+/// State of an evaluation.
+struct PolicyValidator<'a, 'b> {
+    policy: &'a CompiledPolicy,
+    binding: &'b Binding,
+    input: Input<'a>,
+    lookup: &'b dyn Fn(Need) -> Option<Lookup>,
+    /// Whether the failure policy ignores errors.
+    ignores: bool,
+    /// Whether there was an error that it ignores.
+    ignored: bool,
+    /// Failed validations, and errors in their place.
+    objections: Vec<Objection>,
+    found: Decisions,
+    pending: Vec<Lookup>,
 }
 
 enum Matched {
     Yes,
     No,
     Error(String),
-    Limit(Limit),
 }
 
-fn match_conditions<'a>(policy: &'a CompiledPolicy, input: Input<'a>, report: &mut Report) -> Matched {
-    // Match conditions see no Namespace: `namespaceObject` is null.
-    let mut variables = input.variables;
-    variables.namespace_object = Some(Value::Null);
-    let mut group = Group::new(policy, Input { variables, ..input }, MATCH_BUDGET);
-    let mut errors: Vec<String> = Vec::new();
-    let mut outcomes = Vec::new();
-    for condition in &policy.match_conditions {
-        match group.evaluate(condition) {
-            Ok(outcome) => outcomes.push(outcome),
-            Err(Stop::Budget) => return Matched::Error(OUT_OF_BUDGET.to_owned()),
-            Err(Stop::Limit(limit)) => return Matched::Limit(limit),
+impl<'a> PolicyValidator<'a, '_> {
+    /// Returns whether the match conditions exclude the request. A limit ends the evaluation: an expression that was not evaluated
+    /// could exhaust the cost budget, which replaces all objections.
+    fn steps(&mut self) -> Result<bool, Limit> {
+        match self.match_conditions()? {
+            Matched::Yes => {}
+            Matched::No => return Ok(true),
+            Matched::Error(message) => {
+                self.replace(message);
+                return Ok(self.ignores);
+            }
         }
+        self.validations()?;
+        self.audit_annotations()?;
+        Ok(false)
     }
-    let is_false = |outcome: &Evaluation<'_>| matches!(outcome, Evaluation::Value(Value::Bool(false)));
-    if outcomes.iter().any(is_false) {
-        return Matched::No;
-    }
-    for outcome in outcomes {
-        match outcome {
-            Evaluation::Error(message) if !errors.contains(&message) => errors.push(message),
-            Evaluation::Unknown(unknown) => report.condition_needs.extend(needs(unknown)),
-            _ => {}
-        }
-    }
-    match errors.as_slice() {
-        [] => Matched::Yes,
-        [one] => Matched::Error(one.clone()),
-        several => Matched::Error(format!("[{}]", several.join(", "))),
-    }
-}
 
-fn validations<'a>(policy: &'a CompiledPolicy, input: Input<'a>, report: &mut Report) {
-    let mut group = Group::new(policy, input, BUDGET);
-    let mut outcomes = Vec::with_capacity(policy.validations.len());
-    for validation in &policy.validations {
-        match group.evaluate(&validation.expression) {
-            Ok(outcome) => outcomes.push(outcome),
-            Err(Stop::Budget) => {
-                report.decisions.push(Verdict::Error(OUT_OF_BUDGET.to_owned()));
-                return;
-            }
-            Err(Stop::Limit(limit)) => {
-                report.limit = Some(limit);
-                return;
+    fn match_conditions(&mut self) -> Result<Matched, Limit> {
+        // Match conditions see no Namespace: `namespaceObject` is null.
+        let mut variables = self.input.variables;
+        variables.namespace_object = Some(Value::Null);
+        let mut group = ExpressionGroup::new(self.policy, Input { variables, ..self.input }, MATCH_BUDGET);
+        let mut outcomes = Vec::new();
+        for condition in &self.policy.match_conditions {
+            match group.evaluate(condition) {
+                Ok(outcome) => outcomes.push(outcome),
+                Err(GroupEnd::Budget) => return Ok(Matched::Error(OUT_OF_BUDGET.to_owned())),
+                Err(GroupEnd::Limit(limit)) => return Err(limit),
             }
         }
-    }
-    // Messages are evaluated for all validations: their cost can change the verdict.
-    let mut messages = Group::new(policy, input, group.budget);
-    messages.authorizer = false;
-    let mut texts: Vec<Option<Evaluation<'a>>> = Vec::with_capacity(policy.validations.len());
-    let mut failed = false;
-    for validation in &policy.validations {
-        let Some(message) = &validation.message else {
-            texts.push(None);
-            continue;
-        };
-        match messages.evaluate(message) {
-            Ok(outcome) => texts.push(Some(outcome)),
-            Err(Stop::Budget) => {
-                failed = true;
-                break;
-            }
-            Err(Stop::Limit(limit)) => {
-                report.limit = Some(limit);
-                return;
-            }
+        if outcomes.iter().any(|outcome| matches!(outcome, Ok(Value::Bool(false)))) {
+            return Ok(Matched::No);
         }
-    }
-    let mut texts = texts.into_iter();
-    for (validation, outcome) in policy.validations.iter().zip(outcomes) {
-        let text = texts.next().flatten();
-        report.decisions.push(match outcome {
-            Evaluation::Error(message) => Verdict::Error(message),
-            Evaluation::Unknown(unknown) => {
-                report.needs.extend(needs(unknown));
-                Verdict::Admit
-            }
-            Evaluation::Value(_) if failed => {
-                Verdict::Error(format!("failed messageExpression: {OUT_OF_BUDGET}"))
-            }
-            Evaluation::Value(Value::Bool(true)) => Verdict::Admit,
-            Evaluation::Value(_) => {
-                if let Some(Evaluation::Unknown(unknown)) = &text {
-                    report.needs.extend(needs(unknown));
+        let mut errors: Vec<&str> = Vec::new();
+        for outcome in outcomes {
+            match outcome {
+                Err(NoValue::Error(message)) if !errors.contains(&message) => errors.push(message),
+                Err(NoValue::Unknown(unknown)) => {
+                    self.pending.extend(needs(unknown).into_iter().filter_map(self.lookup));
                 }
-                denial(&validation.validation, text.as_ref())
+                _ => {}
             }
-        });
-    }
-}
-
-/// The denial of a false validation, with the text of its message expression.
-fn denial(validation: &Validation, text: Option<&Evaluation<'_>>) -> Verdict {
-    let message = match text {
-        Some(Evaluation::Value(Value::String(text))) => usable_message(text),
-        _ => None,
-    };
-    let fallback = || {
-        let fixed = validation.message.trim();
-        if fixed.is_empty() {
-            format!("failed expression: {}", validation.expression.trim())
-        } else {
-            fixed.to_owned()
         }
-    };
-    let message = message.unwrap_or_else(fallback);
-    let reason = validation.reason.clone().unwrap_or_else(|| "Invalid".to_owned());
-    Verdict::Deny { message, reason }
+        Ok(match errors.as_slice() {
+            [] => Matched::Yes,
+            [one] => Matched::Error((*one).to_owned()),
+            several => Matched::Error(format!("[{}]", several.join(", "))),
+        })
+    }
+
+    fn validations(&mut self) -> Result<(), Limit> {
+        let mut group = ExpressionGroup::new(self.policy, self.input, BUDGET);
+        let mut outcomes = Vec::with_capacity(self.policy.validations.len());
+        for validation in &self.policy.validations {
+            match group.evaluate(&validation.expression) {
+                Ok(outcome) => outcomes.push(outcome),
+                Err(GroupEnd::Budget) => {
+                    self.replace(OUT_OF_BUDGET.to_owned());
+                    return Ok(());
+                }
+                Err(GroupEnd::Limit(limit)) => return Err(limit),
+            }
+        }
+        // Messages are evaluated for all validations: their cost can change the verdict.
+        let mut messages = ExpressionGroup::new(self.policy, self.input, group.budget);
+        messages.authorizer = false;
+        let mut texts: Vec<Option<EvalResult<'a>>> = Vec::with_capacity(self.policy.validations.len());
+        let mut failed = false;
+        for validation in &self.policy.validations {
+            let Some(message) = &validation.message else {
+                texts.push(None);
+                continue;
+            };
+            match messages.evaluate(message) {
+                Ok(outcome) => texts.push(Some(outcome)),
+                Err(GroupEnd::Budget) => {
+                    failed = true;
+                    break;
+                }
+                Err(GroupEnd::Limit(limit)) => return Err(limit),
+            }
+        }
+        let mut texts = texts.into_iter();
+        for (index, (validation, outcome)) in self.policy.validations.iter().zip(outcomes).enumerate() {
+            let text = texts.next().flatten();
+            match outcome {
+                Ok(Value::Bool(true)) if !failed => {}
+                Ok(_) if failed => {
+                    self.error(index, Some(index), format!("failed messageExpression: {OUT_OF_BUDGET}"));
+                }
+                Ok(_) => self.denial(index, &validation.validation, text),
+                Err(NoValue::Unknown(unknown)) => self.need(unknown),
+                Err(NoValue::Error(message)) => self.error(index, Some(index), message.to_owned()),
+                Err(NoValue::Cancelled(cancel)) => {
+                    self.error(index, Some(index), cancel.message().to_owned());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the objection of a false validation, with the text of its message expression.
+    fn denial(&mut self, index: usize, validation: &Validation, text: Option<EvalResult<'a>>) {
+        let message = match text {
+            Some(Ok(Value::String(text))) => usable_message(text),
+            Some(Err(NoValue::Unknown(unknown))) => {
+                self.need(unknown);
+                None
+            }
+            _ => None,
+        };
+        let fallback = || match validation.message.trim() {
+            "" => format!("failed expression: {}", validation.expression.trim()),
+            fixed => fixed.to_owned(),
+        };
+        let message = message.unwrap_or_else(fallback);
+        let reason = validation.reason.clone().unwrap_or_else(|| INVALID.to_owned());
+        let error = Objection { validation: Some(index), ..self.objection(index, message) };
+        self.objections.push(Objection { error: false, reason, ..error });
+    }
+
+    fn audit_annotations(&mut self) -> Result<(), Limit> {
+        let mut group = ExpressionGroup::new(self.policy, self.input, BUDGET);
+        group.authorizer = false;
+        let (mut annotations, mut errors) = (Vec::new(), Vec::new());
+        for (key, expression) in &self.policy.audit_annotations {
+            match group.evaluate(expression) {
+                Ok(Ok(Value::String(text))) if !text.trim().is_empty() => {
+                    annotations.push((key.clone(), text.trim().to_owned()));
+                }
+                Ok(Ok(Value::String(_) | Value::Null)) => {}
+                Ok(Ok(other)) => {
+                    let source = &expression.source;
+                    let of = other.type_name();
+                    errors.push(format!(
+                        "valueExpression '{source}' resulted in unsupported return type: {of}. Return type must be either string or null."
+                    ));
+                }
+                Ok(Err(NoValue::Unknown(unknown))) => self.need(unknown),
+                Ok(Err(_)) if self.ignores => {}
+                Ok(Err(NoValue::Error(message))) => errors.push(message.to_owned()),
+                Ok(Err(NoValue::Cancelled(cancel))) => errors.push(cancel.message().to_owned()),
+                Err(GroupEnd::Budget) => {
+                    self.replace(OUT_OF_BUDGET.to_owned());
+                    return Ok(());
+                }
+                Err(GroupEnd::Limit(limit)) => return Err(limit),
+            }
+        }
+        self.found.audit_annotations = annotations;
+        // These deny the request whatever the actions of the binding are.
+        self.found.denials = errors.into_iter().map(|message| self.objection(0, message)).collect();
+        Ok(())
+    }
+
+    /// Adds an error, which the failure policy can ignore.
+    fn error(&mut self, index: usize, validation: Option<usize>, message: String) {
+        if self.ignores {
+            self.ignored = true;
+        } else {
+            self.objections.push(Objection { validation, ..self.objection(index, message) });
+        }
+    }
+
+    /// Replaces all objections by an error. It counts as that of the validation if there is only one.
+    fn replace(&mut self, message: String) {
+        self.objections.clear();
+        self.error(0, (self.policy.validations.len() == 1).then_some(0), message);
+    }
+
+    fn objection(&self, index: usize, message: String) -> Objection {
+        let actions = self.binding.validation_actions.clone();
+        let error = Objection::error(&self.policy.policy.name, Some(&self.binding.name), message);
+        Objection { index, actions, ..error }
+    }
+
+    /// Adds the facts of an unknown result.
+    fn need(&mut self, unknown: &Unknown<'_>) {
+        let lookups = needs(unknown).into_iter().filter_map(self.lookup);
+        let missing: Vec<Missing> = lookups.map(|lookup| self.missing(lookup)).collect();
+        self.found.missing.extend(missing);
+    }
+
+    fn missing(&self, lookup: Lookup) -> Missing {
+        let binding = Some(self.binding.name.clone());
+        Missing { policy: self.policy.policy.name.clone(), binding, lookup }
+    }
+
+    /// Applies the actions of the binding to the objections.
+    fn finish(self, skipped: bool) -> (Decisions, Vec<Lookup>) {
+        let mut found = self.found;
+        found.evaluated.push(Evaluated {
+            policy: self.policy.policy.name.clone(),
+            binding: self.binding.name.clone(),
+            skipped,
+            ignored: self.ignored,
+        });
+        let mut denials = Vec::new();
+        for objection in self.objections {
+            for action in &self.binding.validation_actions {
+                let of_action = match action.as_str() {
+                    "Deny" => &mut denials,
+                    "Warn" => &mut found.warnings,
+                    _ => &mut found.failures,
+                };
+                of_action.push(objection.clone());
+            }
+        }
+        found.denials.splice(..0, denials);
+        (found, self.pending)
+    }
 }
 
 /// The message of an expression: one line that is not empty and not too long.
@@ -216,109 +304,67 @@ fn usable_message(text: &str) -> Option<String> {
     (!text.is_empty() && text.len() <= MAX_MESSAGE && !text.contains('\n')).then(|| text.to_owned())
 }
 
-fn audit_annotations<'a>(policy: &'a CompiledPolicy, input: Input<'a>, ignore: bool, report: &mut Report) {
-    let mut group = Group::new(policy, input, BUDGET);
-    group.authorizer = false;
-    let mut annotations = Vec::new();
-    for (key, expression) in &policy.audit_annotations {
-        match group.evaluate(expression) {
-            Ok(Evaluation::Value(Value::String(text))) if !text.trim().is_empty() => {
-                annotations.push(Annotation::Publish { key: key.clone(), value: text.trim().to_owned() });
-            }
-            Ok(Evaluation::Value(Value::String(_) | Value::Null)) => {}
-            Ok(Evaluation::Value(other)) => {
-                let source = &expression.source;
-                let of = other.type_name();
-                annotations.push(Annotation::Error(format!(
-                    "valueExpression '{source}' resulted in unsupported return type: {of}. Return type must be either string or null."
-                )));
-            }
-            Ok(Evaluation::Error(message)) => {
-                if !ignore {
-                    annotations.push(Annotation::Error(message));
-                }
-            }
-            Ok(Evaluation::Unknown(unknown)) => report.needs.extend(needs(unknown)),
-            Err(Stop::Budget) => {
-                report.decisions = vec![Verdict::Error(OUT_OF_BUDGET.to_owned())];
-                return;
-            }
-            Err(Stop::Limit(limit)) => {
-                report.limit = Some(limit);
-                return;
-            }
-        }
-    }
-    report.annotations = annotations;
-}
-
-/// The result of one expression.
-enum Evaluation<'a> {
-    Value(Value<'a>),
-    Error(String),
-    Unknown(&'a Unknown<'a>),
-}
-
 /// Why no further expression is evaluated.
-enum Stop {
+enum GroupEnd {
     Budget,
     Limit(Limit),
 }
 
 /// Expressions that share a budget and the values of variables.
-struct Group<'a> {
+struct ExpressionGroup<'a> {
     policy: &'a CompiledPolicy,
     input: Input<'a>,
     budget: u64,
-    values: RefCell<Vec<Option<Outcome<'a>>>>,
+    values: RefCell<Vec<Option<EvalResult<'a>>>>,
     cost: Cell<u64>,
     /// Whether the variables of the authorizer have values. Those of messages and audit annotations have none.
     authorizer: bool,
 }
 
-impl<'a> Group<'a> {
+impl<'a> ExpressionGroup<'a> {
     fn new(policy: &'a CompiledPolicy, input: Input<'a>, budget: u64) -> Self {
         let values = RefCell::new(vec![None; policy.variables.len()]);
         Self { policy, input, budget, values, cost: Cell::new(0), authorizer: true }
     }
 
-    fn run(&self, program: &'a crate::cel::program::Program) -> (Outcome<'a>, u64) {
-        let activation = Variables { group: self };
-        let shared = Shared { context: self.input.context, activation: &activation };
+    fn run(&self, program: &'a crate::cel::program::Program) -> (EvalResult<'a>, u64) {
+        let activation = GroupVariables { group: self };
+        let shared = EvalInput { context: self.input.context, activation: &activation };
         program.evaluate(EXPRESSION_LIMIT, shared)
     }
 
-    fn evaluate(&mut self, compiled: &'a Compiled) -> Result<Evaluation<'a>, Stop> {
+    /// Returns the outcome of an expression, whose errors name it.
+    fn evaluate(&mut self, compiled: &'a CompiledExpression) -> Result<EvalResult<'a>, GroupEnd> {
+        let context = self.input.context;
         let program = match &compiled.program {
             Ok(program) => program,
-            Err(message) => return Ok(Evaluation::Error(format!("compilation error: {message}"))),
+            Err(message) => return Ok(context.error(&format!("compilation error: {message}"))),
         };
         let (outcome, cost) = self.run(program);
-        if let Err(Fault::Cancelled(Cancel::Limit(limit))) = outcome {
-            return Err(Stop::Limit(limit));
+        if let Err(NoValue::Cancelled(Cancel::Limit(limit))) = outcome {
+            return Err(GroupEnd::Limit(limit));
         }
         for spent in [self.cost.replace(0), cost] {
-            self.budget = self.budget.checked_sub(spent).ok_or(Stop::Budget)?;
+            self.budget = self.budget.checked_sub(spent).ok_or(GroupEnd::Budget)?;
         }
         let error = |message: &str| {
-            Ok(Evaluation::Error(format!("expression '{}' resulted in error: {message}", compiled.source)))
+            context.error(&format!("expression '{}' resulted in error: {message}", compiled.source))
         };
-        match outcome {
-            Ok(value) => Ok(Evaluation::Value(value)),
-            Err(Fault::Error(message)) => error(message),
-            Err(Fault::Unknown(unknown)) => Ok(Evaluation::Unknown(unknown)),
-            Err(Fault::Cancelled(cancel)) => error(cancel.message()),
-        }
+        Ok(match outcome {
+            Err(NoValue::Error(message)) => error(message),
+            Err(NoValue::Cancelled(cancel)) => error(cancel.message()),
+            value_or_unknown => value_or_unknown,
+        })
     }
 }
 
 /// The variables that expressions of a group see.
-struct Variables<'g, 'a> {
-    group: &'g Group<'a>,
+struct GroupVariables<'g, 'a> {
+    group: &'g ExpressionGroup<'a>,
 }
 
-impl<'a> Activation<'a> for Variables<'_, 'a> {
-    fn root(&self, name: &str) -> Option<Outcome<'a>> {
+impl<'a> Activation<'a> for GroupVariables<'_, 'a> {
+    fn root(&self, name: &str) -> Option<EvalResult<'a>> {
         let input = &self.group.input;
         if name == "namespaceObject" && input.namespace_null {
             return Some(Ok(Value::Null));
@@ -334,7 +380,7 @@ impl<'a> Activation<'a> for Variables<'_, 'a> {
     }
 
     /// Evaluates a variable when it is first used. Later expressions of the group use its value again.
-    fn variable(&self, name: &str) -> Option<Outcome<'a>> {
+    fn variable(&self, name: &str) -> Option<EvalResult<'a>> {
         let group = self.group;
         // The last one of variables with the same name counts.
         let index = group.policy.variables.iter().rposition(|(known, _)| known == name)?;
@@ -356,10 +402,10 @@ impl<'a> Activation<'a> for Variables<'_, 'a> {
                         .error(&format!("composited variable {} fails to evaluate: {message}", quote(name)))
                 };
                 match outcome {
-                    Err(Fault::Error(message)) => wrap(message),
+                    Err(NoValue::Error(message)) => wrap(message),
                     // A limit ends the expression that reads the variable.
-                    limit @ Err(Fault::Cancelled(Cancel::Limit(_))) => limit,
-                    Err(Fault::Cancelled(cancel)) => wrap(cancel.message()),
+                    limit @ Err(NoValue::Cancelled(Cancel::Limit(_))) => limit,
+                    Err(NoValue::Cancelled(cancel)) => wrap(cancel.message()),
                     other => other,
                 }
             }

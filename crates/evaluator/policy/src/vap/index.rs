@@ -10,11 +10,11 @@ const ANY: &str = "*";
 
 /// Positions of policies by group and resource. Both can be `*`.
 #[derive(Default)]
-pub(crate) struct Index {
+pub(crate) struct PolicyIndex {
     groups: HashMap<String, HashMap<String, Vec<usize>>>,
 }
 
-impl Index {
+impl PolicyIndex {
     /// Adds a policy. Constraints without rules match all resources.
     pub(crate) fn insert(&mut self, position: usize, constraints: Option<&MatchResources>) {
         let rules = constraints.map(|constraints| constraints.resource_rules.as_slice()).unwrap_or_default();
@@ -53,15 +53,15 @@ impl Index {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vap::model::Rule;
+    use crate::vap::model::ResourceRule;
 
-    fn index(rules: &[(&str, &str)]) -> Index {
-        let mut index = Index::default();
+    fn index(rules: &[(&str, &str)]) -> PolicyIndex {
+        let mut index = PolicyIndex::default();
         for (position, (group, resource)) in rules.iter().enumerate() {
-            let rule = Rule {
+            let rule = ResourceRule {
                 api_groups: vec![(*group).to_owned()],
                 resources: vec![(*resource).to_owned()],
-                ..Rule::default()
+                ..ResourceRule::default()
             };
             index.insert(
                 position,
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn finds_policies_without_rules_for_all_resources() {
-        let mut index = Index::default();
+        let mut index = PolicyIndex::default();
         index.insert(0, None);
         index.insert(1, Some(&MatchResources::default()));
         assert_eq!(index.positions("apps", "deployments"), [0, 1]);
@@ -99,11 +99,11 @@ mod tests {
 
     #[test]
     fn returns_a_policy_once() {
-        let mut index = Index::default();
-        let rule = |group: &str| Rule {
+        let mut index = PolicyIndex::default();
+        let rule = |group: &str| ResourceRule {
             api_groups: vec![group.to_owned(), "*".to_owned()],
             resources: vec!["pods".to_owned(), "*".to_owned()],
-            ..Rule::default()
+            ..ResourceRule::default()
         };
         let constraints =
             MatchResources { resource_rules: vec![rule(""), rule("*")], ..MatchResources::default() };

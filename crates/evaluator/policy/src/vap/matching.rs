@@ -1,8 +1,8 @@
 //! Whether a policy or binding matches a request.
 
-use super::model::{MatchResources, Rule};
+use super::model::{MatchResources, ResourceRule};
 use crate::facts::{Facts, Lookup};
-use crate::request::{GroupVersion, Request};
+use crate::request::{AdmissionRequest, GroupVersion};
 use crate::value::{Arena, Value};
 
 /// Whether something matches.
@@ -43,7 +43,7 @@ pub const EXCLUDED: [(&str, &[&str]); 3] = [
 ];
 
 /// Whether policies judge requests of this resource at all.
-pub(crate) fn is_judged(request: &Request<'_>) -> bool {
+pub(crate) fn is_judged(request: &AdmissionRequest<'_>) -> bool {
     !is_excluded(request.resource.group, request.resource.name)
 }
 
@@ -55,7 +55,7 @@ fn is_excluded(group: &str, resource: &str) -> bool {
 /// Whether constraints match. `policy` names the policy in lookups.
 pub(crate) fn matches(
     resources: &MatchResources,
-    request: &Request<'_>,
+    request: &AdmissionRequest<'_>,
     facts: &Facts,
     policy: &str,
     arena: &Arena,
@@ -84,7 +84,12 @@ pub(crate) fn matches(
     namespace(resources, request, facts, arena)
 }
 
-fn namespace(resources: &MatchResources, request: &Request<'_>, facts: &Facts, arena: &Arena) -> Matching {
+fn namespace(
+    resources: &MatchResources,
+    request: &AdmissionRequest<'_>,
+    facts: &Facts,
+    arena: &Arena,
+) -> Matching {
     let selector = &resources.namespace_selector;
     let is_namespaces = request.resource.name == "namespaces";
     if selector.is_empty() || (request.namespace.is_empty() && !is_namespaces) {
@@ -116,21 +121,26 @@ pub(crate) fn not_found(namespace: &str) -> String {
 
 /// Matches rules as the API server does: first the resource that the user addressed, then the same resource in other versions.
 /// The request holds the object in one version, so a policy that judges another version is unknown.
-fn rules(rules: &[Rule], resources: &MatchResources, request: &Request<'_>, policy: &str) -> Matching {
-    let named = |rule: &Rule| {
+fn rules(
+    rules: &[ResourceRule],
+    resources: &MatchResources,
+    request: &AdmissionRequest<'_>,
+    policy: &str,
+) -> Matching {
+    let named = |rule: &ResourceRule| {
         rule.resource_names.is_empty() || rule.resource_names.iter().any(|name| name == request.name)
     };
     let listed = |items: &[String], wanted: &str| items.iter().any(|item| item == "*" || item == wanted);
-    let elsewhere = |rule: &Rule| {
+    let elsewhere = |rule: &ResourceRule| {
         scope(rule, request)
             && rule.operations.iter().any(|operation| operation == "*" || operation == request.operation)
             && resource(rule, request)
             && named(rule)
     };
-    let names = |rule: &&Rule, of: &GroupVersion<'_>| {
+    let names = |rule: &&ResourceRule, of: &GroupVersion<'_>| {
         listed(&rule.api_groups, of.group) && listed(&rule.api_versions, of.version)
     };
-    let unknown = |rule: &Rule| {
+    let unknown = |rule: &ResourceRule| {
         let group = rule.api_groups.first().map_or("", String::as_str);
         let version = rule.api_versions.first().map_or("", String::as_str);
         let rule = format!("{group}/{version} {}", request.resource.name);
@@ -148,7 +158,7 @@ fn rules(rules: &[Rule], resources: &MatchResources, request: &Request<'_>, poli
         return Matching::Yes;
     }
     // The same resource in another version is the same object. Whether the cluster serves that version is unknown here.
-    let is_same = |rule: &&Rule| listed(&rule.api_groups, sent.group) || moved_group(rule, request);
+    let is_same = |rule: &&ResourceRule| listed(&rule.api_groups, sent.group) || moved_group(rule, request);
     rules().find(is_same).map_or(Matching::No, unknown)
 }
 
@@ -156,7 +166,7 @@ fn rules(rules: &[Rule], resources: &MatchResources, request: &Request<'_>, poli
 pub const MOVED: [(&str, &str, &str); 2] = [("events", "", "events.k8s.io"), ("events", "events.k8s.io", "")];
 
 /// Whether the rule names the other group of the resource.
-fn moved_group(rule: &Rule, request: &Request<'_>) -> bool {
+fn moved_group(rule: &ResourceRule, request: &AdmissionRequest<'_>) -> bool {
     MOVED.iter().any(|(resource, from, to)| {
         request.resource.name == *resource
             && request.resource.group == *from
@@ -164,7 +174,7 @@ fn moved_group(rule: &Rule, request: &Request<'_>) -> bool {
     })
 }
 
-fn scope(rule: &Rule, request: &Request<'_>) -> bool {
+fn scope(rule: &ResourceRule, request: &AdmissionRequest<'_>) -> bool {
     let is_namespace = request.resource.group.is_empty()
         && request.resource.version == "v1"
         && request.resource.name == "namespaces";
@@ -177,7 +187,7 @@ fn scope(rule: &Rule, request: &Request<'_>) -> bool {
     }
 }
 
-fn resource(rule: &Rule, request: &Request<'_>) -> bool {
+fn resource(rule: &ResourceRule, request: &AdmissionRequest<'_>) -> bool {
     rule.resources.iter().any(|entry| {
         let (resource, subresource) = entry.split_once('/').unwrap_or((entry, ""));
         (resource == "*" || resource == request.resource.name)
@@ -192,13 +202,13 @@ mod tests {
 
     fn resources(match_policy: &str, versions: &[&str]) -> MatchResources {
         let list = |items: &[&str]| items.iter().map(|&item| item.to_owned()).collect::<Vec<_>>();
-        let rule = Rule {
+        let rule = ResourceRule {
             operations: list(&["*"]),
             api_groups: list(&["example.com"]),
             api_versions: list(versions),
             resources: list(&["widgets"]),
             scope: "*".to_owned(),
-            ..Rule::default()
+            ..ResourceRule::default()
         };
         MatchResources {
             match_policy: match_policy.to_owned(),
@@ -214,11 +224,11 @@ mod tests {
     /// Matches a request in one version whose object was converted to another.
     fn of(match_policy: &str, versions: &[&str], addressed: &str, sent: &str) -> Matching {
         let addressed = Addressed { resource: widgets(addressed), ..Addressed::default() };
-        let request = Request {
+        let request = AdmissionRequest {
             operation: "CREATE",
             resource: widgets(sent),
             addressed: Some(addressed),
-            ..Request::default()
+            ..AdmissionRequest::default()
         };
         matches(&resources(match_policy, versions), &request, &Facts::default(), "p", &Arena::new())
     }

@@ -1,6 +1,6 @@
 //! Policies and bindings as documents have them, with the API server's defaults.
 
-use super::selector::Selector;
+use super::selector::LabelSelector;
 pub use crate::facts::ParamKind;
 
 /// A `ValidatingAdmissionPolicy`.
@@ -52,18 +52,18 @@ pub struct MatchResources {
     /// `matchPolicy`
     pub match_policy: String,
     /// `namespaceSelector`
-    pub namespace_selector: Selector,
+    pub namespace_selector: LabelSelector,
     /// `objectSelector`
-    pub object_selector: Selector,
+    pub object_selector: LabelSelector,
     /// `resourceRules`
-    pub resource_rules: Vec<Rule>,
+    pub resource_rules: Vec<ResourceRule>,
     /// `excludeResourceRules`
-    pub exclude_resource_rules: Vec<Rule>,
+    pub exclude_resource_rules: Vec<ResourceRule>,
 }
 
 /// A rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rule {
+pub struct ResourceRule {
     /// Names of objects; empty for all.
     pub resource_names: Vec<String>,
     /// Operations.
@@ -101,7 +101,7 @@ pub struct ParamRef {
     /// Their namespace, or empty.
     pub namespace: String,
     /// The selector of the parameters.
-    pub selector: Option<Selector>,
+    pub selector: Option<LabelSelector>,
     /// `Allow` or `Deny`.
     pub parameter_not_found_action: String,
 }

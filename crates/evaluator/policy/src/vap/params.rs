@@ -2,7 +2,7 @@
 
 use super::model::{ParamKind, ParamRef};
 use crate::facts::{Facts, Lookup, ParamQuery};
-use crate::request::Request;
+use crate::request::AdmissionRequest;
 use crate::value::{Arena, Value, read_json};
 
 /// The parameters that a policy is evaluated with, one by one.
@@ -22,7 +22,7 @@ pub(crate) enum Params<'a> {
 pub(crate) fn collect<'a>(
     kind: Option<&ParamKind>,
     reference: Option<&ParamRef>,
-    request: &Request<'_>,
+    request: &AdmissionRequest<'_>,
     facts: &Facts,
     arena: &'a Arena,
 ) -> Params<'a> {

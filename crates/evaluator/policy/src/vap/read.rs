@@ -1,12 +1,12 @@
 //! Policies and bindings from documents. Fields of other types are errors; defaults are set as the API server sets them.
 
-use super::model::{Binding, MatchResources, Named, ParamKind, ParamRef, Policy, Rule, Validation};
-use super::selector::{Requirement, Selector};
+use super::model::{Binding, MatchResources, Named, ParamKind, ParamRef, Policy, ResourceRule, Validation};
+use super::selector::{LabelSelector, Requirement};
 use crate::field::{FieldError, Path};
 use crate::value::Value;
 
 /// An object that is read, with its path.
-struct Reader<'v, 'e> {
+struct ObjectReader<'v, 'e> {
     value: Value<'v>,
     path: Path,
     errors: &'e mut Vec<FieldError>,
@@ -15,7 +15,7 @@ struct Reader<'v, 'e> {
 /// Reads a policy.
 pub(crate) fn policy(document: Value<'_>, errors: &mut Vec<FieldError>) -> Policy {
     let name = metadata_name(document, errors);
-    let mut spec = Reader::top(document, "spec", errors);
+    let mut spec = ObjectReader::top(document, "spec", errors);
     let failure_policy = spec.text("failurePolicy").unwrap_or_else(|| "Fail".to_owned());
     let param_kind = spec.object("paramKind", |reader| ParamKind {
         api_version: reader.text("apiVersion").unwrap_or_default(),
@@ -41,7 +41,7 @@ pub(crate) fn policy(document: Value<'_>, errors: &mut Vec<FieldError>) -> Polic
 /// Reads a binding.
 pub(crate) fn binding(document: Value<'_>, errors: &mut Vec<FieldError>) -> Binding {
     let name = metadata_name(document, errors);
-    let mut spec = Reader::top(document, "spec", errors);
+    let mut spec = ObjectReader::top(document, "spec", errors);
     Binding {
         name,
         policy_name: spec.text("policyName").unwrap_or_default(),
@@ -57,18 +57,18 @@ pub(crate) fn binding(document: Value<'_>, errors: &mut Vec<FieldError>) -> Bind
 }
 
 fn metadata_name(document: Value<'_>, errors: &mut Vec<FieldError>) -> String {
-    Reader::top(document, "metadata", errors).text("name").unwrap_or_default()
+    ObjectReader::top(document, "metadata", errors).text("name").unwrap_or_default()
 }
 
-fn named(reader: &mut Reader<'_, '_>, name: &str, expression: &str) -> Named {
+fn named(reader: &mut ObjectReader<'_, '_>, name: &str, expression: &str) -> Named {
     Named {
         name: reader.text(name).unwrap_or_default(),
         expression: reader.text(expression).unwrap_or_default(),
     }
 }
 
-fn selector(reader: &mut Reader<'_, '_>) -> Selector {
-    Selector {
+fn selector(reader: &mut ObjectReader<'_, '_>) -> LabelSelector {
+    LabelSelector {
         match_labels: reader.texts_by_key("matchLabels"),
         match_expressions: reader.list("matchExpressions", |reader| Requirement {
             key: reader.text("key").unwrap_or_default(),
@@ -78,7 +78,7 @@ fn selector(reader: &mut Reader<'_, '_>) -> Selector {
     }
 }
 
-fn match_resources(reader: &mut Reader<'_, '_>) -> MatchResources {
+fn match_resources(reader: &mut ObjectReader<'_, '_>) -> MatchResources {
     MatchResources {
         match_policy: reader.text("matchPolicy").unwrap_or_else(|| "Equivalent".to_owned()),
         namespace_selector: reader.object("namespaceSelector", selector).unwrap_or_default(),
@@ -88,8 +88,8 @@ fn match_resources(reader: &mut Reader<'_, '_>) -> MatchResources {
     }
 }
 
-fn rule(reader: &mut Reader<'_, '_>) -> Rule {
-    Rule {
+fn rule(reader: &mut ObjectReader<'_, '_>) -> ResourceRule {
+    ResourceRule {
         resource_names: reader.texts("resourceNames"),
         operations: reader.texts("operations"),
         api_groups: reader.texts("apiGroups"),
@@ -99,7 +99,7 @@ fn rule(reader: &mut Reader<'_, '_>) -> Rule {
     }
 }
 
-impl<'v, 'e> Reader<'v, 'e> {
+impl<'v, 'e> ObjectReader<'v, 'e> {
     fn top(document: Value<'v>, field: &str, errors: &'e mut Vec<FieldError>) -> Self {
         let value = document.field(field).unwrap_or_default();
         let path = Path::new(field);
@@ -156,16 +156,16 @@ impl<'v, 'e> Reader<'v, 'e> {
         texts
     }
 
-    fn object<T>(&mut self, field: &str, read: impl FnOnce(&mut Reader<'v, '_>) -> T) -> Option<T> {
+    fn object<T>(&mut self, field: &str, read: impl FnOnce(&mut ObjectReader<'v, '_>) -> T) -> Option<T> {
         let value = self.get(field)?;
         let path = self.path.child(field);
         if !matches!(value, Value::Object(_)) {
             self.errors.push(FieldError::wrong_type(&path, "an object"));
         }
-        Some(read(&mut Reader { value, path, errors: self.errors }))
+        Some(read(&mut ObjectReader { value, path, errors: self.errors }))
     }
 
-    fn list<T>(&mut self, field: &str, read: impl Fn(&mut Reader<'v, '_>) -> T) -> Vec<T> {
+    fn list<T>(&mut self, field: &str, read: impl Fn(&mut ObjectReader<'v, '_>) -> T) -> Vec<T> {
         let Some(value) = self.get(field) else { return Vec::new() };
         let path = self.path.child(field);
         if !value.is_list() {
@@ -177,7 +177,7 @@ impl<'v, 'e> Reader<'v, 'e> {
             if !matches!(element, Value::Object(_)) {
                 self.errors.push(FieldError::wrong_type(&path, "an object"));
             }
-            items.push(read(&mut Reader { value: element, path, errors: self.errors }));
+            items.push(read(&mut ObjectReader { value: element, path, errors: self.errors }));
         }
         items
     }

@@ -10,7 +10,7 @@ const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// A label selector. Without requirements it matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Selector {
+pub struct LabelSelector {
     /// `matchLabels`
     pub match_labels: Vec<(String, String)>,
     /// `matchExpressions`
@@ -28,7 +28,7 @@ pub struct Requirement {
     pub values: Vec<String>,
 }
 
-impl Selector {
+impl LabelSelector {
     /// Whether the selector has no requirement.
     pub fn is_empty(&self) -> bool {
         self.match_labels.is_empty() && self.match_expressions.is_empty()

@@ -1,7 +1,7 @@
 //! The answer to an expression, with the fields of the records.
 
-use policy::Decision;
-use policy::expression::{Check, Expression, Failure, Variables};
+use policy::Authorization;
+use policy::expression::{AccessCheck, Expression, ExpressionError, Variables};
 use policy::release::Release;
 use policy::value::{Arena, read_json};
 
@@ -21,7 +21,7 @@ pub(crate) fn answer(
     source: &str,
     release: Release,
     variables: &str,
-    decide: &dyn Fn(&Check) -> Option<Decision>,
+    decide: &dyn Fn(&AccessCheck) -> Option<Authorization>,
 ) -> Answer {
     let expression = match Expression::compile(source, release) {
         Ok(expression) => expression,
@@ -43,8 +43,8 @@ pub(crate) fn answer(
     let (result, cost) = expression.evaluate(&variables, decide, &arena);
     let (phase, value) = match result {
         Ok(value) => ("ok", show(&value)),
-        Err(Failure::Error(message)) => ("eval-error", message),
-        Err(Failure::TooExpensive) => {
+        Err(ExpressionError::Error(message)) => ("eval-error", message),
+        Err(ExpressionError::TooExpensive) => {
             ("eval-error", "operation cancelled: actual cost limit exceeded".to_owned())
         }
         Err(other) => ("eval-error", format!("{other:?}")),

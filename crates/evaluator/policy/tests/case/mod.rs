@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use policy::Decision;
-use policy::expression::Check;
+use policy::Authorization;
+use policy::expression::AccessCheck;
 use policy::facts::{Facts, Lookup};
-use policy::request::{GroupVersion, Request, User};
-use policy::set::{Builder, Evaluation, Missing, PolicySet};
+use policy::request::{AdmissionRequest, GroupVersion, RequestUser};
+use policy::set::{Missing, PolicySet, PolicySetBuilder};
 use policy::value::{Arena, Value, read_json};
 use serde_json::{Value as Json, json};
 
@@ -23,7 +23,7 @@ pub(crate) fn text<'j>(json: &'j Json, field: &str) -> &'j str {
 }
 
 /// Loads the policies and bindings of a case, or returns the errors.
-pub(crate) fn load(case: &Json, mut builder: Builder) -> Result<PolicySet, Vec<String>> {
+pub(crate) fn load(case: &Json, mut builder: PolicySetBuilder) -> Result<PolicySet, Vec<String>> {
     let arena = Arena::new();
     for document in items(case, "policies").iter().chain(items(case, "bindings")) {
         let text = document.to_string();
@@ -33,13 +33,13 @@ pub(crate) fn load(case: &Json, mut builder: Builder) -> Result<PolicySet, Vec<S
 }
 
 /// The decision of the authorizer: `get` is allowed, `fail` fails and everything else is denied.
-pub(crate) fn decide(check: &Check) -> Decision {
+pub(crate) fn decide(check: &AccessCheck) -> Authorization {
     let (allowed, reason, error) = match check.verb.as_str() {
         "get" => (true, "rule", None),
         "fail" => (false, "none", Some("broken".to_owned())),
         _ => (false, "denied", None),
     };
-    Decision { allowed, reason: reason.to_owned(), error }
+    Authorization { allowed, reason: reason.to_owned(), error }
 }
 
 /// Answers a lookup from the case.
@@ -90,14 +90,14 @@ pub(crate) fn evaluate(case: &Json, set: &PolicySet) -> Json {
             let groups: Vec<&str> = items(&input["user"], "groups").iter().filter_map(Json::as_str).collect();
             let named =
                 |name| GroupVersion { group: text(input, "group"), version: text(input, "version"), name };
-            let request = Request {
+            let request = AdmissionRequest {
                 operation: text(input, "operation"),
                 kind: named(text(input, "kind")),
                 resource: named(text(input, "resource")),
                 subresource: text(input, "subresource"),
                 name: text(input, "name"),
                 namespace: text(input, "namespace"),
-                user: User {
+                user: RequestUser {
                     name: text(&input["user"], "name"),
                     uid: text(&input["user"], "uid"),
                     groups: &groups,
@@ -107,10 +107,10 @@ pub(crate) fn evaluate(case: &Json, set: &PolicySet) -> Json {
                 options: parse(&input["options"]),
                 object: parse(&input["object"]),
                 old_object: parse(&input["oldObject"]),
-                ..Request::default()
+                ..AdmissionRequest::default()
             };
-            let Evaluation { decisions, missing } = set.evaluate(&request, &facts, &arena, &|| true);
-            if missing.is_empty() {
+            let decisions = set.evaluate(&request, &facts, &arena, &|| true);
+            if decisions.missing.is_empty() {
                 let mut found = BTreeMap::new();
                 if let Some(denial) = decisions.denials.first() {
                     let message = denial.status_message(&request.group_resource(), request.object_name());
@@ -120,14 +120,14 @@ pub(crate) fn evaluate(case: &Json, set: &PolicySet) -> Json {
                     found.insert("code", json!(denial.code()));
                 }
                 let mut warnings: Vec<String> =
-                    decisions.warnings.iter().map(policy::vap::decision::Warning::text).collect();
+                    decisions.warnings.iter().map(policy::vap::decision::Objection::warning).collect();
                 warnings.sort();
                 found.insert("warnings", json!(warnings));
                 let annotations: BTreeMap<_, _> = decisions.audit_annotations.into_iter().collect();
                 found.insert("annotations", json!(annotations));
                 return json!(found);
             }
-            missing
+            decisions.missing
         };
         for Missing { lookup, .. } in &outcome {
             answer(case, lookup, &mut facts);

@@ -1,6 +1,6 @@
 //! Answers to CRDs in the form of the Go program of `parity`, for several tests.
 
-use policy::crd::admit::{self, Admission};
+use policy::crd::admit;
 use policy::field::FieldError;
 use policy::normalize::{Types, normalize, normalize_as, with_empty};
 use policy::value::{Arena, read_json};
@@ -25,11 +25,11 @@ pub(crate) fn admit(crd: &Json, old: Option<&Json>, server: u8) -> Result<Admitt
     let full = with_empty(kind, read(crd), &arena).map_err(texts)?.object;
     let stored = |old| normalize_as(Types::recorded(), kind, read(old), true, &arena);
     let old = old.map(stored).transpose().map_err(texts)?.map(|old| old.object);
-    let Admission { refused, undecided, warnings } = admit::admit(new, full, old, server, &|| true);
+    let found = admit::admit(new, full, old, server, &|| true);
     Ok(Admitted {
-        errors: texts(refused.into_iter().map(|refusal| refusal.error)),
-        undecided: texts(undecided),
-        warnings: shown(&warnings),
+        errors: texts(found.errors),
+        undecided: texts(found.undecided),
+        warnings: shown(&found.warnings),
     })
 }
 

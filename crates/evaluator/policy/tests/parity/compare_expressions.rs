@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use policy::expression::Check;
+use policy::expression::AccessCheck;
 use policy::release::Release;
 use serde_json::{Value as Json, json};
 
@@ -43,7 +43,7 @@ fn answers_generated_expressions_as_the_api_server_does() {
         };
         let questions: Vec<Json> = sources.iter().enumerate().map(question).collect();
         let (theirs, ours) = both(server, &questions, |index, question| {
-            let decide = |check: &Check| Some(decide(check));
+            let decide = |check: &AccessCheck| Some(decide(check));
             answer(&sources[index].text, release(server, index), &question["variables"].to_string(), &decide)
         });
         let mut tally = Tally::default();

@@ -1,7 +1,7 @@
 //! Compares the verdicts of policies: errors at load, denials, warnings and audit annotations.
 
 use policy::release::Release;
-use policy::set::Builder;
+use policy::set::PolicySetBuilder;
 use serde_json::{Value as Json, json};
 
 use fastrand::Rng;
@@ -26,7 +26,7 @@ fn judges_generated_policies_as_the_api_server_does() {
         let cases: Vec<Json> = (0..count).map(|_| cases.case()).collect();
         let questions: Vec<Json> = cases.iter().map(|case| json!({ "case": case })).collect();
         let (theirs, ours) = both(server, &questions, |index, _| {
-            let answer = match load(&cases[index], Builder::new(Release::for_new(server.minor))) {
+            let answer = match load(&cases[index], PolicySetBuilder::new(Release::for_new(server.minor))) {
                 Err(errors) => refused(errors),
                 Ok(set) => evaluate(&cases[index], &set),
             };

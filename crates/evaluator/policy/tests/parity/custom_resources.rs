@@ -64,13 +64,9 @@ impl Judge {
             Err(errors) => return json!({ "undecided": errors }),
         };
         let named = self.with_namespace(new.object, &arena);
-        let change = object::Change {
-            new: object::with_stored_status(self.version(), named, old, &arena),
-            old,
-            namespaced: self.crd.namespaced,
-            server: self.server,
-        };
-        let found = object::validate(self.version(), &change, &arena, &|| true);
+        let named = object::with_stored_status(self.version(), named, old, &arena);
+        let crd = (&self.crd, self.version());
+        let found = object::validate(crd, named, old, self.server, &arena, &|| true);
         let mut warnings = if object.field_validation == "Ignore" { Vec::new() } else { unknown };
         warnings.extend(found.warnings);
         warnings.extend(found.unchanged.iter().map(ToString::to_string));

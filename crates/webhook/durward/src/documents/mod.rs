@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use config::{Place, Problem};
 use console::yaml::write;
-use policy::document::{Content, Node, read_stream};
+use policy::document::{Content, DocumentNode, read_stream};
 use serde_json::Value;
 
 /// The documents of a file.
@@ -88,7 +88,7 @@ fn read(name: &str, text: &str) -> Result<(bool, Vec<Document>), Problem> {
     })?;
     let sources = if stream.is_json { None } else { yaml::split(text) };
     let sources = sources.filter(|sources| sources.len() == stream.documents.len());
-    let document = |(index, (node, range)): (usize, &(Node, Range<usize>))| {
+    let document = |(index, (node, range)): (usize, &(DocumentNode, Range<usize>))| {
         if stream.is_json {
             let json = text.get(range.clone()).unwrap_or_default().to_owned();
             return Document { source: Some(format!("{json}\n")), json };
@@ -100,7 +100,7 @@ fn read(name: &str, text: &str) -> Result<(bool, Vec<Document>), Problem> {
 }
 
 /// A value whose keys keep their order.
-fn to_json(node: &Node) -> Value {
+fn to_json(node: &DocumentNode) -> Value {
     match &node.content {
         Content::Null => Value::Null,
         Content::Bool(value) => (*value).into(),

@@ -1,10 +1,10 @@
 //! Evaluates native policies in tests, as the oldest and the newest supported API server do.
 
-use policy::Decision;
+use policy::Authorization;
 use policy::facts::{Facts, Lookup, ParamKind, ParamQuery};
 use policy::release::{NEWEST, OLDEST, Release};
-use policy::request::{GroupVersion, Request, User};
-use policy::set::{Builder, PolicySet};
+use policy::request::{AdmissionRequest, GroupVersion, RequestUser};
+use policy::set::{PolicySet, PolicySetBuilder};
 use policy::value::{Arena, read_json};
 use serde_json::{Value, json};
 
@@ -130,18 +130,18 @@ impl AskedRequest {
             "scale" => ("autoscaling", "Scale"),
             _ => (group, self.kind),
         };
-        let request = Request {
+        let request = AdmissionRequest {
             operation: self.operation,
             kind: GroupVersion { group: kind_group, version: "v1", name: kind },
             resource: GroupVersion { group, version: "v1", name: self.resource },
             subresource: self.subresource,
             name,
             namespace,
-            user: User { name: self.user, groups: self.groups, ..User::default() },
+            user: RequestUser { name: self.user, groups: self.groups, ..RequestUser::default() },
             options: read(&self.options),
             object: read(&self.object),
             old_object: read(&self.old),
-            ..Request::default()
+            ..AdmissionRequest::default()
         };
         let mut facts = Facts { params_are_complete: true, ..Facts::default() };
         let mut labels = self.namespace_labels.clone();
@@ -161,14 +161,13 @@ impl AskedRequest {
         // The verb is asked for only if the annotation is there.
         loop {
             let asked = facts.clone();
-            let evaluation = set.evaluate(&request, &asked, &arena, &|| true);
-            if let Some(missing) = evaluation.missing.first() {
+            let decisions = set.evaluate(&request, &asked, &arena, &|| true);
+            if let Some(missing) = decisions.missing.first() {
                 let Lookup::Check(check) = &missing.lookup else { panic!("{missing:?}") };
-                let decision = Decision { allowed: self.has_verb, ..Decision::default() };
+                let decision = Authorization { allowed: self.has_verb, ..Authorization::default() };
                 facts.decisions.insert(check.clone(), decision);
                 continue;
             }
-            let decisions = evaluation.decisions;
             let denials = decisions.denials.into_iter().map(|denial| {
                 assert!(!denial.error, "{}: {}", denial.policy, denial.message);
                 denial.message
@@ -182,7 +181,7 @@ impl AskedRequest {
 
 /// Loads the policies with their bindings as an API server does, which checks and compiles each expression.
 fn load(server: u8, policies: &[NativePolicy]) -> PolicySet {
-    let mut builder = Builder::new(Release::for_new(server));
+    let mut builder = PolicySetBuilder::new(Release::for_new(server));
     for policy in policies {
         for object in [policy.policy(), policy.binding()] {
             let arena = Arena::new();

@@ -4,9 +4,9 @@ use admission::{Cause, Code, Denial, DenialCause, Request, Ruling, Verdict};
 use cluster::cause;
 use manifests::words;
 use policy::facts::{Limit, Lookup};
-use policy::set::{Evaluation, Missing, PolicySet};
+use policy::set::{Decisions, Missing, PolicySet};
 use policy::value::ReadError;
-use policy::vap::decision;
+use policy::vap::decision::Objection;
 
 use crate::message::{MAX_SUMMARY, Message};
 
@@ -16,22 +16,21 @@ const AUDIT_PREFIX: &str = "validation.policy.admission.k8s.io/";
 /// Length limit of the name of an audit annotation.
 const MAX_AUDIT_KEY: usize = 63;
 
-/// Returns the ruling on an evaluation. `unread` is the reason why the Namespace could not be read.
+/// Returns the ruling on the decisions of policies. `unread` is the reason why the Namespace could not be read.
 pub(super) fn ruling(
     set: &PolicySet,
     request: &Request<'_>,
-    evaluation: &Evaluation,
+    decisions: &Decisions,
     unread: Option<&Cause>,
 ) -> Ruling {
-    let decisions = &evaluation.decisions;
-    let causes: Vec<Cause> = evaluation.missing.iter().map(|missing| unknown(missing, unread)).collect();
+    let causes: Vec<Cause> = decisions.missing.iter().map(|missing| unknown(missing, unread)).collect();
     let mut ruling = Ruling::new(match denial(set, request, &decisions.denials) {
         Some(denial) => Verdict::Deny(denial),
         None if causes.is_empty() => Verdict::Allow,
         None => Verdict::Unknown(causes),
     });
     if let Verdict::Unknown(causes) = &ruling.verdict {
-        ruling.refusal = Some(refusal(request, &evaluation.missing, causes));
+        ruling.refusal = Some(refusal(request, &decisions.missing, causes));
     }
     if !decisions.denials.is_empty() {
         let mut policies: Vec<&str> = decisions.denials.iter().map(|denial| denial.policy.as_str()).collect();
@@ -39,7 +38,8 @@ pub(super) fn ruling(
         ruling.audit.set("denied", policies.join(", "));
     }
     for warning in &decisions.warnings {
-        ruling.warnings.push(words::warning(&warning.policy, &warning.binding, &warning.message));
+        let binding = warning.binding.as_deref().unwrap_or_default();
+        ruling.warnings.push(words::warning(&warning.policy, binding, &warning.message));
     }
     for (key, value) in &decisions.audit_annotations {
         ruling.audit.set(&audit_key(key), value);
@@ -49,7 +49,7 @@ pub(super) fn ruling(
 
 /// Returns the denial, with all violations. Code and reason are those of the first one, which the API server would return. kubectl
 /// prints the causes and not the message if the code is 422, so both have the same words.
-fn denial(set: &PolicySet, request: &Request<'_>, denials: &[decision::Denial]) -> Option<Denial> {
+fn denial(set: &PolicySet, request: &Request<'_>, denials: &[Objection]) -> Option<Denial> {
     let first = denials.first()?;
     let lines: Vec<String> = denials.iter().map(line).collect();
     let summary = summary(request, denials, first, &lines);
@@ -61,7 +61,7 @@ fn denial(set: &PolicySet, request: &Request<'_>, denials: &[decision::Denial]) 
     if denials.iter().any(|denial| denial.error) {
         message = message.admin("correct the policy, or set guards.resources.mode to audit meanwhile");
     }
-    let field = |denial: &decision::Denial| {
+    let field = |denial: &Objection| {
         let (_, field) = set.validation(&denial.policy, denial.validation?)?;
         field.map(ToString::to_string)
     };
@@ -80,18 +80,13 @@ pub(super) fn unreadable(request: &Request<'_>, error: &ReadError) -> Denial {
     Denial::forbidden(message.to_string())
 }
 
-fn line(denial: &decision::Denial) -> String {
+fn line(denial: &Objection) -> String {
     let binding = denial.binding.as_deref().unwrap_or_default();
     words::denial(&denial.policy, binding, denial.error, &denial.message)
 }
 
 /// Returns the first line of a denial. If it does not contain the only violation as a whole, the violations are listed below it.
-fn summary(
-    request: &Request<'_>,
-    denials: &[decision::Denial],
-    first: &decision::Denial,
-    lines: &[String],
-) -> String {
+fn summary(request: &Request<'_>, denials: &[Objection], first: &Objection, lines: &[String]) -> String {
     let object = object_name(request);
     if let [line] = lines {
         return format!("{object}: {line}");
@@ -113,7 +108,7 @@ fn object_name(request: &Request<'_>) -> String {
     if is_cluster_wide { format!("{kind} {name}") } else { format!("{kind} {}/{name}", request.namespace) }
 }
 
-fn code(denial: &decision::Denial) -> Code {
+fn code(denial: &Objection) -> Code {
     match denial.code() {
         403 => Code::Forbidden,
         404 => Code::NotFound,

@@ -2,7 +2,7 @@
 
 use admission::{GroupVersionKind, GroupVersionResource, Raw, Request, ReviewedObject};
 use cluster::Metadata;
-use policy::request::{Addressed, GroupVersion, User};
+use policy::request::{Addressed, GroupVersion, RequestUser};
 use policy::value::{Arena, ReadError, Value, read_json};
 use serde_json::json;
 
@@ -43,7 +43,7 @@ pub(super) fn convert<'a>(
     request: &'a Request<'a>,
     namespace: Option<&Metadata>,
     arena: &'a Arena,
-) -> Result<policy::request::Request<'a>, UnreadRequest> {
+) -> Result<policy::request::AdmissionRequest<'a>, UnreadRequest> {
     let read = |raw: Option<Raw<'a>>| raw.map_or(Ok(Value::Null), |raw| read_json(raw.get(), arena));
     let object = read(request.object.map(|object: ReviewedObject<'a>| object.raw()));
     let object = object.map_err(|error| UnreadRequest { error, is_object: true })?;
@@ -59,7 +59,7 @@ pub(super) fn convert<'a>(
         let object = json!({"metadata": {"name": request.namespace, "labels": namespace.labels}});
         read_json(arena.text(&object.to_string()), arena)
     });
-    Ok(policy::request::Request {
+    Ok(policy::request::AdmissionRequest {
         operation: request.operation.as_str(),
         kind,
         resource,
@@ -68,7 +68,7 @@ pub(super) fn convert<'a>(
         name: &request.sent_name,
         namespace: &request.namespace,
         namespace_object: namespace.transpose()?,
-        user: User {
+        user: RequestUser {
             name: &request.user.name,
             uid: &request.user.uid,
             groups: arena.texts(&groups),
@@ -78,7 +78,7 @@ pub(super) fn convert<'a>(
         options: read(request.options)?,
         object,
         old_object: read(request.old_object.map(|object: ReviewedObject<'a>| object.raw()))?,
-        ..policy::request::Request::default()
+        ..policy::request::AdmissionRequest::default()
     })
 }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use admission::{Cause, PolicyEvaluation, PolicyOutcome, Request, Ruling};
 use cluster::{Address, Metadata, Resource, cause};
-use policy::set::Evaluation;
+use policy::set::Decisions;
 
 use super::request::UnreadRequest;
 use super::{ResourcesGuard, messages, request};
@@ -33,7 +33,7 @@ pub(super) async fn review(guard: &ResourcesGuard, request: &Request<'_>, deadli
     let began = Instant::now();
     let arena = request::arena(request);
     let known = namespace.as_ref().ok().and_then(Option::as_deref);
-    let evaluation = match request::convert(request, known, &arena) {
+    let decisions = match request::convert(request, known, &arena) {
         Ok(converted) => set.evaluate(&converted, policies.facts(), &arena, &|| Instant::now() < deadline),
         // A user can create an object with more levels than are read, so it is denied also if `failurePolicy` or `onUnknown` would allow
         // it. An old object is there already, and perhaps the request makes it smaller.
@@ -50,8 +50,8 @@ pub(super) async fn review(guard: &ResourcesGuard, request: &Request<'_>, deadli
         }
     };
     let time = began.elapsed();
-    let outcomes = outcomes(&evaluation);
-    let ruling = messages::ruling(set, request, &evaluation, namespace.as_ref().err());
+    let outcomes = outcomes(&decisions);
+    let ruling = messages::ruling(set, request, &decisions, namespace.as_ref().err());
     Ruling { evaluation: Some(PolicyEvaluation { outcomes, time }), ..ruling }
 }
 
@@ -76,13 +76,12 @@ async fn read_namespace(
 }
 
 /// Returns the outcomes of all policies that matched, for metrics and the log.
-fn outcomes(evaluation: &Evaluation) -> Vec<PolicyOutcome> {
-    let decisions = &evaluation.decisions;
+fn outcomes(decisions: &Decisions) -> Vec<PolicyOutcome> {
     let denials =
         decisions.denials.iter().map(|denial| (&denial.policy, if denial.error { "error" } else { "deny" }));
     let ignored = decisions.evaluated.iter().filter(|evaluated| evaluated.ignored);
     let errors = ignored.map(|evaluated| (&evaluated.policy, "error"));
-    let missing = evaluation.missing.iter().map(|missing| (&missing.policy, "unknown"));
+    let missing = decisions.missing.iter().map(|missing| (&missing.policy, "unknown"));
     let warnings = decisions.warnings.iter().map(|warning| (&warning.policy, "warn"));
     let failures = decisions.failures.iter().map(|failure| (&failure.policy, "audit"));
     let mut outcomes: Vec<PolicyOutcome> = Vec::new();

@@ -14,7 +14,7 @@ use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 use manifests::Policies;
 use policy::kinds::Kinds;
 use policy::vap::matching::{EXCLUDED, MOVED};
-use policy::vap::model::{Binding, Policy, Rule};
+use policy::vap::model::{Binding, Policy, ResourceRule};
 
 use super::enforcement::PolicyRules;
 use super::{ANY, Config, PARTS};
@@ -78,12 +78,12 @@ pub(super) fn needed(policies: &Policies) -> Vec<PolicyRules> {
     PARTS.into_iter().flat_map(of_part).collect()
 }
 
-fn rules_of(policy: &Policy) -> impl Iterator<Item = &Rule> {
+fn rules_of(policy: &Policy) -> impl Iterator<Item = &ResourceRule> {
     policy.match_constraints.iter().flat_map(|constraints| &constraints.resource_rules)
 }
 
 /// Joins rules: those that differ only in their operations become one.
-fn join<'r>(rules: impl Iterator<Item = &'r Rule>) -> Vec<RuleWithOperations> {
+fn join<'r>(rules: impl Iterator<Item = &'r ResourceRule>) -> Vec<RuleWithOperations> {
     let sorted = |items: &[String]| items.iter().cloned().collect::<BTreeSet<String>>();
     let mut joined: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
     for rule in rules {
@@ -113,7 +113,7 @@ fn join<'r>(rules: impl Iterator<Item = &'r Rule>) -> Vec<RuleWithOperations> {
 }
 
 /// Returns whether a resource of a rule is one that no policy judges.
-fn is_excluded(rule: &Rule, resource: &str) -> bool {
+fn is_excluded(rule: &ResourceRule, resource: &str) -> bool {
     let plural = resource.split('/').next().unwrap_or_default();
     !rule.api_groups.is_empty()
         && rule.api_groups.iter().all(|group| {
@@ -178,14 +178,14 @@ pub(super) fn problems(policies: &Policies) -> Vec<Problem> {
 
 /// Returns a version and a resource of a rule of another policy in which a policy can't judge an object: the policy matches the object
 /// in another version, and the API server sends it in the version of the rule.
-fn missing_version(kinds: &Kinds, policy: &Policy, rule: &Rule) -> Option<(String, String)> {
+fn missing_version(kinds: &Kinds, policy: &Policy, rule: &ResourceRule) -> Option<(String, String)> {
     let constraints = policy.match_constraints.as_ref()?;
     if constraints.match_policy != "Equivalent" {
         return None;
     }
     OPERATIONS.into_iter().filter(|operation| contains(&rule.operations, operation)).find_map(|operation| {
         let own = constraints.resource_rules.iter().filter(|own| contains(&own.operations, operation));
-        let shared: Vec<(&Rule, Vec<(String, String)>)> =
+        let shared: Vec<(&ResourceRule, Vec<(String, String)>)> =
             own.map(|own| (own, shared(kinds, own, rule))).filter(|(_, shared)| !shared.is_empty()).collect();
         let (_, resources) = shared.first()?;
         let is_missing = |version: &&String| {
@@ -198,7 +198,7 @@ fn missing_version(kinds: &Kinds, policy: &Policy, rule: &Rule) -> Option<(Strin
 }
 
 /// Returns the groups and resources that two rules have in common and that can be served in several versions.
-fn shared(kinds: &Kinds, own: &Rule, other: &Rule) -> Vec<(String, String)> {
+fn shared(kinds: &Kinds, own: &ResourceRule, other: &ResourceRule) -> Vec<(String, String)> {
     let plurals = common(&plurals(own), &plurals(other));
     let moved = MOVED.iter().filter(|(plural, from, to)| {
         own.api_groups.iter().any(|group| group == from)
@@ -213,7 +213,7 @@ fn shared(kinds: &Kinds, own: &Rule, other: &Rule) -> Vec<(String, String)> {
 }
 
 /// Returns whether two rules have a group in common. Events have two groups, with the same versions.
-fn has_group(own: &Rule, other: &Rule) -> bool {
+fn has_group(own: &ResourceRule, other: &ResourceRule) -> bool {
     !common(&own.api_groups, &other.api_groups).is_empty()
 }
 
@@ -233,7 +233,7 @@ fn common(left: &[String], right: &[String]) -> Vec<String> {
 }
 
 /// Returns the resources of a rule without subresources.
-fn plurals(rule: &Rule) -> Vec<String> {
+fn plurals(rule: &ResourceRule) -> Vec<String> {
     rule.resources.iter().filter_map(|name| name.split('/').next().map(str::to_owned)).collect()
 }
 

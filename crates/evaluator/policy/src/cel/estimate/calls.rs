@@ -1,8 +1,8 @@
 //! Estimated costs of the functions outside of cel-go's base.
 
-use super::{Argument, Estimate, Estimator, NEW_LIST, PATTERN, Size, Step, TRAVERSAL, matches, times};
-use crate::cel::ast::{Expr, Kind, Literal};
-use crate::cel::types::Type;
+use super::{Argument, Estimate, Estimator, NEW_LIST, PATTERN, Size, SizeStep, TRAVERSAL, matches, times};
+use crate::cel::ast::{Expr, ExprKind, Literal};
+use crate::cel::types::CelType;
 
 /// Length of the longest pattern of a format, and of its name.
 const FORMAT_PATTERN: f64 = 128.0;
@@ -33,7 +33,7 @@ pub(super) fn estimate_call(
                 return plain(if is_list { size(target).max } else { size(target).times(TRAVERSAL) });
             };
             let text = match element.of {
-                Type::String | Type::Bytes => size(&element).times(TRAVERSAL),
+                CelType::String | CelType::Bytes => size(&element).times(TRAVERSAL),
                 _ => 0,
             };
             plain(size(target).max.saturating_mul(text.saturating_add(1)))
@@ -140,14 +140,14 @@ fn element(list: &Argument<'_>) -> Option<Argument<'static>> {
     let of = (*list.of.parameters().first()?).clone();
     let mut path = list.path.clone();
     if !path.is_empty() {
-        path.push(Step::Element);
+        path.push(SizeStep::Element);
     }
     Some(Argument { expr: None, of, path, size: None })
 }
 
 fn integer(expr: &Expr) -> Option<i64> {
     match expr.kind {
-        Kind::Literal(Literal::Int(value)) => Some(value),
+        ExprKind::Literal(Literal::Int(value)) => Some(value),
         _ => None,
     }
 }

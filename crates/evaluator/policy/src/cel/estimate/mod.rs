@@ -9,10 +9,10 @@ mod calls;
 use std::collections::HashMap;
 
 use self::calls::estimate_call;
-use super::ast::{Comprehension, Expr, Kind, Literal};
-use super::check::{Checked, Reference};
+use super::ast::{Comprehension, Expr, ExprKind, Literal};
+use super::check::{CheckedExpression, Declared};
 use super::operators;
-use super::types::Type;
+use super::types::CelType;
 use crate::release::Release;
 
 /// Cost of a text's character, and of a pattern's.
@@ -28,12 +28,12 @@ pub(crate) struct Sizes {
     pub(crate) max: u64,
     /// Bytes of the smallest value as JSON.
     pub(crate) min_bytes: u64,
-    pub(crate) within: Within,
+    pub(crate) within: InnerSizes,
 }
 
 /// The sizes of the values within a value.
 #[derive(Debug)]
-pub(crate) enum Within {
+pub(crate) enum InnerSizes {
     Nothing,
     Elements(Box<Sizes>),
     /// The values of a map. Its keys have no known size.
@@ -44,13 +44,13 @@ pub(crate) enum Within {
 
 impl Sizes {
     /// The sizes at a path below a variable.
-    fn at(&self, path: &[Step]) -> Option<u64> {
+    fn at(&self, path: &[SizeStep]) -> Option<u64> {
         let mut sizes = self;
         for step in path {
             sizes = match (step, &sizes.within) {
-                (Step::Element, Within::Elements(of) | Within::Values(of)) => of,
-                (Step::Key, Within::Values(_)) => return Some(0),
-                (Step::Field(name), Within::Fields(fields)) => fields.get(name)?,
+                (SizeStep::Element, InnerSizes::Elements(of) | InnerSizes::Values(of)) => of,
+                (SizeStep::Key, InnerSizes::Values(_)) => return Some(0),
+                (SizeStep::Field(name), InnerSizes::Fields(fields)) => fields.get(name)?,
                 _ => return None,
             };
         }
@@ -60,7 +60,7 @@ impl Sizes {
 
 /// A step of a path.
 #[derive(Clone, Debug, PartialEq)]
-enum Step {
+enum SizeStep {
     Field(String),
     Element,
     Key,
@@ -69,7 +69,7 @@ enum Step {
 
 /// The path of a value. The first step stands for the variable and is not looked up, as in the API server: elements of a list
 /// that is not a field have therefore the size of the variable.
-type Path = Vec<Step>;
+type SizePath = Vec<SizeStep>;
 
 /// The bounds of a size.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -111,32 +111,32 @@ fn times(number: u64, factor: f64) -> u64 {
 
 /// The sizes of the keys and values of a list or map.
 #[derive(Clone, Copy, Debug)]
-struct Entries {
+struct EntrySizes {
     is_list: bool,
     key: Size,
     value: Size,
 }
 
-fn union(left: Option<Entries>, right: Option<Entries>) -> Option<Entries> {
+fn union(left: Option<EntrySizes>, right: Option<EntrySizes>) -> Option<EntrySizes> {
     let (left, right) = (left?, right?);
     let (key, value) = (left.key.union(right.key), left.value.union(right.value));
-    Some(Entries { is_list: left.is_list, key, value })
+    Some(EntrySizes { is_list: left.is_list, key, value })
 }
 
 /// A variable of a loop.
 #[derive(Clone, Debug)]
 struct Local {
     name: String,
-    path: Path,
+    path: SizePath,
     size: Option<Size>,
-    entries: Option<Entries>,
+    entries: Option<EntrySizes>,
 }
 
 /// An argument of a call.
 struct Argument<'e> {
     expr: Option<&'e Expr>,
-    of: Type,
-    path: Path,
+    of: CelType,
+    path: SizePath,
     size: Option<Size>,
 }
 
@@ -147,7 +147,7 @@ struct Estimate {
 }
 
 /// Estimates the highest cost of a checked expression. `sizes` are those of `self` and `oldSelf`.
-pub(crate) fn estimate(expr: &Expr, checked: &Checked, sizes: &Sizes, release: Release) -> u64 {
+pub(crate) fn estimate(expr: &Expr, checked: &CheckedExpression, sizes: &Sizes, release: Release) -> u64 {
     let mut estimator = Estimator {
         checked,
         sizes,
@@ -161,46 +161,47 @@ pub(crate) fn estimate(expr: &Expr, checked: &Checked, sizes: &Sizes, release: R
 }
 
 struct Estimator<'e> {
-    checked: &'e Checked,
+    checked: &'e CheckedExpression,
     sizes: &'e Sizes,
     release: Release,
     /// By the ids of nodes.
-    paths: HashMap<usize, Path>,
+    paths: HashMap<usize, SizePath>,
     computed: HashMap<usize, Size>,
-    entries: HashMap<usize, Entries>,
+    entries: HashMap<usize, EntrySizes>,
     locals: Vec<Local>,
 }
 
 impl<'e> Estimator<'e> {
     fn cost(&mut self, expr: &'e Expr) -> u64 {
         match &expr.kind {
-            Kind::Unspecified | Kind::Literal(_) | Kind::Struct { .. } => 0,
-            Kind::Ident(name) => {
+            ExprKind::Unspecified | ExprKind::Literal(_) | ExprKind::Struct { .. } => 0,
+            ExprKind::Ident(name) => {
                 let path = self.local(name).map(|local| local.path.clone());
-                self.paths.insert(expr.id, path.unwrap_or_else(|| vec![Step::Field(name.clone())]));
+                self.paths.insert(expr.id, path.unwrap_or_else(|| vec![SizeStep::Field(name.clone())]));
                 1
             }
-            Kind::Select { operand, field, test_only } => {
+            ExprKind::Select { operand, field, test_only } => {
                 let cost = self.cost(operand);
                 if *test_only {
                     return cost;
                 }
-                let is_counted = matches!(self.checked.type_of(operand), Type::Map(_) | Type::Struct(_));
-                self.extend_path(expr, operand, Step::Field(field.clone()));
+                let is_counted =
+                    matches!(self.checked.type_of(operand), CelType::Map(_) | CelType::Struct(_));
+                self.extend_path(expr, operand, SizeStep::Field(field.clone()));
                 cost.saturating_add(u64::from(is_counted))
             }
-            Kind::Call { function, target, args } => self.call(expr, function, target.as_deref(), args),
-            Kind::List { elements, .. } => {
+            ExprKind::Call { function, target, args } => self.call(expr, function, target.as_deref(), args),
+            ExprKind::List { elements, .. } => {
                 let mut value = Size { min: if elements.is_empty() { 0 } else { u64::MAX }, max: 0 };
                 let mut cost = NEW_LIST;
                 for element in elements {
                     cost = cost.saturating_add(self.cost(element));
                     value = value.union(self.size_or_unknown(element));
                 }
-                self.entries.insert(expr.id, Entries { is_list: true, key: Size::exactly(1), value });
+                self.entries.insert(expr.id, EntrySizes { is_list: true, key: Size::exactly(1), value });
                 cost
             }
-            Kind::Map(entries) => {
+            ExprKind::Map(entries) => {
                 let none = Size { min: if entries.is_empty() { 0 } else { u64::MAX }, max: 0 };
                 let (mut key, mut value, mut cost) = (none, none, NEW_MAP);
                 for entry in entries {
@@ -208,13 +209,13 @@ impl<'e> Estimator<'e> {
                     key = key.union(self.size_or_unknown(&entry.key));
                     value = value.union(self.size_or_unknown(&entry.value));
                 }
-                self.entries.insert(expr.id, Entries { is_list: false, key, value });
+                self.entries.insert(expr.id, EntrySizes { is_list: false, key, value });
                 cost
             }
-            Kind::Comprehension(comprehension) if is_binding(comprehension) => {
+            ExprKind::Comprehension(comprehension) if is_binding(comprehension) => {
                 self.binding(expr, comprehension)
             }
-            Kind::Comprehension(comprehension) => self.comprehension(expr, comprehension),
+            ExprKind::Comprehension(comprehension) => self.comprehension(expr, comprehension),
         }
     }
 
@@ -232,7 +233,7 @@ impl<'e> Estimator<'e> {
             arguments.push(self.argument(arg));
         }
         let checked = self.checked;
-        let Some(Reference::Function { name, overloads, namespaced }) = checked.reference(expr) else {
+        let Some(Declared::Function { name, overloads, namespaced }) = checked.reference(expr) else {
             return 0;
         };
         let target = target.filter(|_| !namespaced).map(|target| {
@@ -253,7 +254,7 @@ impl<'e> Estimator<'e> {
             };
             if let ("index_list" | "index_map", [list, ..]) = (*overload, args) {
                 size = self.entries_of(list).map(|entries| entries.value);
-                self.extend_path(expr, list, Step::Element);
+                self.extend_path(expr, list, SizeStep::Element);
             }
             size = size.or_else(|| self.size(expr));
         }
@@ -351,10 +352,11 @@ impl<'e> Estimator<'e> {
         let entries = self.entries_of(range);
         let is_list = match (entries, self.checked.type_of(range)) {
             (Some(entries), _) => entries.is_list,
-            (None, of) => matches!(of, Type::List(_)),
+            (None, of) => matches!(of, CelType::List(_)),
         };
-        let keys = (if is_list { Step::Index } else { Step::Key }, entries.map(|entries| entries.key));
-        let values = (Step::Element, entries.map(|entries| entries.value));
+        let keys =
+            (if is_list { SizeStep::Index } else { SizeStep::Key }, entries.map(|entries| entries.key));
+        let values = (SizeStep::Element, entries.map(|entries| entries.value));
         if let Some(second) = &comprehension.second_variable {
             self.iterate(&comprehension.variable, range, keys);
             self.iterate(second, range, values);
@@ -367,12 +369,12 @@ impl<'e> Estimator<'e> {
         self.locals.truncate(outer);
         let count = self.size_or_unknown(range);
         match &init.kind {
-            Kind::Literal(_) => {
+            ExprKind::Literal(_) => {
                 if let Some(size) = self.size(init) {
                     self.computed.insert(expr.id, size);
                 }
             }
-            Kind::List { .. } | Kind::Map(_) => {
+            ExprKind::List { .. } | ExprKind::Map(_) => {
                 self.computed.insert(expr.id, count);
                 if let Some(entries) = self.entries_of(&comprehension.step) {
                     self.entries.insert(expr.id, entries);
@@ -399,7 +401,7 @@ impl<'e> Estimator<'e> {
         self.locals.push(Local { name: name.to_owned(), path, size, entries });
     }
 
-    fn iterate(&mut self, name: &str, range: &Expr, (step, size): (Step, Option<Size>)) {
+    fn iterate(&mut self, name: &str, range: &Expr, (step, size): (SizeStep, Option<Size>)) {
         let mut path = self.path(range);
         path.push(step);
         self.locals.push(Local { name: name.to_owned(), path, size, entries: None });
@@ -411,19 +413,19 @@ impl<'e> Estimator<'e> {
 
     fn local_of(&self, expr: &Expr) -> Option<&Local> {
         match &expr.kind {
-            Kind::Ident(name) => self.local(name),
+            ExprKind::Ident(name) => self.local(name),
             _ => None,
         }
     }
 
-    fn path(&self, expr: &Expr) -> Path {
+    fn path(&self, expr: &Expr) -> SizePath {
         match self.local_of(expr) {
             Some(local) => local.path.clone(),
             None => self.paths.get(&expr.id).cloned().unwrap_or_default(),
         }
     }
 
-    fn extend_path(&mut self, expr: &Expr, operand: &Expr, step: Step) {
+    fn extend_path(&mut self, expr: &Expr, operand: &Expr, step: SizeStep) {
         let mut path = self.path(operand);
         path.push(step);
         self.paths.insert(expr.id, path);
@@ -431,7 +433,7 @@ impl<'e> Estimator<'e> {
 
     fn argument(&mut self, expr: &'e Expr) -> Argument<'e> {
         let mut path = self.path(expr);
-        if matches!(path.first(), Some(Step::Field(name)) if matches!(name.as_str(), "@result" | "__result__"))
+        if matches!(path.first(), Some(SizeStep::Field(name)) if matches!(name.as_str(), "@result" | "__result__"))
         {
             path.clear();
         }
@@ -439,7 +441,7 @@ impl<'e> Estimator<'e> {
     }
 
     /// The size that the schema gives a path.
-    fn declared(&self, path: &[Step]) -> Option<Size> {
+    fn declared(&self, path: &[SizeStep]) -> Option<Size> {
         let (_, below) = path.split_first()?;
         self.sizes.at(below).map(|max| Size { min: 0, max })
     }
@@ -449,11 +451,11 @@ impl<'e> Estimator<'e> {
             return Some(*size);
         }
         let written = match &expr.kind {
-            Kind::Literal(Literal::String(text)) => Some(text.chars().count()),
-            Kind::Literal(Literal::Bytes(bytes)) => Some(bytes.len()),
-            Kind::Literal(_) => Some(1),
-            Kind::List { elements, .. } => Some(elements.len()),
-            Kind::Map(entries) => Some(entries.len()),
+            ExprKind::Literal(Literal::String(text)) => Some(text.chars().count()),
+            ExprKind::Literal(Literal::Bytes(bytes)) => Some(bytes.len()),
+            ExprKind::Literal(_) => Some(1),
+            ExprKind::List { elements, .. } => Some(elements.len()),
+            ExprKind::Map(entries) => Some(entries.len()),
             _ => None,
         };
         if let Some(size) = written {
@@ -473,7 +475,7 @@ impl<'e> Estimator<'e> {
         self.size(expr).unwrap_or(Size::UNKNOWN)
     }
 
-    fn entries_of(&self, expr: &Expr) -> Option<Entries> {
+    fn entries_of(&self, expr: &Expr) -> Option<EntrySizes> {
         match self.entries.get(&expr.id) {
             Some(entries) => Some(*entries),
             None => self.local_of(expr)?.entries,
@@ -497,13 +499,18 @@ fn matches(text: Size, pattern: Size) -> u64 {
 
 /// Whether a loop has no rounds and only binds a variable.
 fn is_binding(comprehension: &Comprehension) -> bool {
-    matches!(&comprehension.range.kind, Kind::List { elements, .. } if elements.is_empty())
-        && matches!(comprehension.condition.kind, Kind::Literal(Literal::Bool(false)))
+    matches!(&comprehension.range.kind, ExprKind::List { elements, .. } if elements.is_empty())
+        && matches!(comprehension.condition.kind, ExprKind::Literal(Literal::Bool(false)))
 }
 
-fn is_scalar(of: &Type) -> bool {
+fn is_scalar(of: &CelType) -> bool {
     match of {
-        Type::Bool | Type::Double | Type::Duration | Type::Int | Type::Timestamp | Type::Uint => true,
+        CelType::Bool
+        | CelType::Double
+        | CelType::Duration
+        | CelType::Int
+        | CelType::Timestamp
+        | CelType::Uint => true,
         other => other.unwrap_optional().is_some_and(is_scalar),
     }
 }

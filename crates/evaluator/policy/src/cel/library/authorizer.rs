@@ -1,7 +1,7 @@
 //! Authorization checks. Their answers are facts, so an unanswered check is unknown.
 
 use super::Library;
-use crate::cel::outcome::{Context, Fault, Outcome, Query, Unknown, no_such_overload};
+use crate::cel::outcome::{EvalContext, EvalResult, NoValue, Query, Unknown, no_such_overload};
 use crate::value::{Authorizer, GroupCheck, Opaque, PathCheck, ResourceCheck, Value};
 
 /// Declares the functions of authorization.
@@ -93,11 +93,11 @@ pub(super) fn declare_selectors(library: &mut Library) {
     );
 }
 
-fn store<'a>(context: &Context<'a>, opaque: Opaque<'a>) -> Value<'a> {
+fn store<'a>(context: &EvalContext<'a>, opaque: Opaque<'a>) -> Value<'a> {
     Value::Opaque(context.arena.store(opaque))
 }
 
-fn service_account<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+fn service_account<'a>(context: &EvalContext<'a>, args: &[Value<'a>]) -> EvalResult<'a> {
     let [Value::Opaque(Opaque::Authorizer(_)), Value::String(namespace), Value::String(name)] = args else {
         return Err(no_such_overload());
     };
@@ -113,10 +113,10 @@ fn service_account<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a>
 }
 
 fn narrow<'a>(
-    context: &Context<'a>,
+    context: &EvalContext<'a>,
     args: &[Value<'a>],
     with: fn(ResourceCheck<'a>, &'a str) -> ResourceCheck<'a>,
-) -> Outcome<'a> {
+) -> EvalResult<'a> {
     match args {
         [Value::Opaque(Opaque::ResourceCheck(check)), Value::String(text)] => {
             Ok(store(context, Opaque::ResourceCheck(with(*check, text))))
@@ -125,7 +125,7 @@ fn narrow<'a>(
     }
 }
 
-fn check<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+fn check<'a>(context: &EvalContext<'a>, args: &[Value<'a>]) -> EvalResult<'a> {
     let query = match args {
         [Value::Opaque(Opaque::ResourceCheck(check)), Value::String(verb)] => Query::Resource(*check, verb),
         [Value::Opaque(Opaque::PathCheck(check)), Value::String(verb)] => Query::Path(*check, verb),
@@ -140,6 +140,6 @@ fn check<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
             };
             Ok(store(context, opaque))
         }
-        None => Err(Fault::Unknown(context.arena.store(Unknown { query, next: None }))),
+        None => Err(NoValue::Unknown(context.arena.store(Unknown { query, next: None }))),
     }
 }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::{Library, ip};
-use crate::cel::outcome::{Context, Fault, no_such_overload};
+use crate::cel::outcome::{EvalContext, NoValue, no_such_overload};
 use crate::value::format::quote;
 use crate::value::{Cidr, Opaque, Value};
 
@@ -61,18 +61,18 @@ pub(super) fn declare(library: &mut Library) {
     });
 }
 
-fn store<'a>(context: &Context<'a>, cidr: Cidr) -> Value<'a> {
+fn store<'a>(context: &EvalContext<'a>, cidr: Cidr) -> Value<'a> {
     Value::Opaque(context.arena.store(Opaque::Cidr(cidr)))
 }
 
-fn cidr<'a>(args: &[Value<'a>]) -> Result<Cidr, Fault<'a>> {
+fn cidr<'a>(args: &[Value<'a>]) -> Result<Cidr, NoValue<'a>> {
     match args {
         [Value::Opaque(Opaque::Cidr(cidr))] => Ok(*cidr),
         _ => Err(no_such_overload()),
     }
 }
 
-fn cidr_of<'a>(context: &Context<'a>, text: &str) -> Result<Cidr, Fault<'a>> {
+fn cidr_of<'a>(context: &EvalContext<'a>, text: &str) -> Result<Cidr, NoValue<'a>> {
     match parse(text) {
         Ok(cidr) => Ok(cidr),
         Err(message) => {

@@ -1,7 +1,7 @@
 //! Conversions between types.
 
 use super::{Library, any};
-use crate::cel::outcome::{Context, Outcome, no_such_overload};
+use crate::cel::outcome::{EvalContext, EvalResult, no_such_overload};
 use crate::value::{Timestamp, Value, number};
 
 /// Declares the conversions.
@@ -58,11 +58,11 @@ pub(super) fn declare(library: &mut Library) {
     library.add("string_to_uint64", "uint(string): uint", to_uint);
 }
 
-fn identity<'a>(_: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+fn identity<'a>(_: &EvalContext<'a>, args: &[Value<'a>]) -> EvalResult<'a> {
     args.first().copied().ok_or_else(no_such_overload)
 }
 
-fn conversion_error<'a>(context: &Context<'a>, args: &[Value<'a>], to: &str) -> Outcome<'a> {
+fn conversion_error<'a>(context: &EvalContext<'a>, args: &[Value<'a>], to: &str) -> EvalResult<'a> {
     let from = args.first().map_or("", Value::type_name);
     let to = match to {
         "duration" => "google.protobuf.Duration",
@@ -72,7 +72,7 @@ fn conversion_error<'a>(context: &Context<'a>, args: &[Value<'a>], to: &str) -> 
     context.error(&format!("type conversion error from '{from}' to '{to}'"))
 }
 
-fn to_bool<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+fn to_bool<'a>(context: &EvalContext<'a>, args: &[Value<'a>]) -> EvalResult<'a> {
     match args {
         [Value::String("1" | "t" | "T" | "true" | "TRUE" | "True")] => Ok(Value::Bool(true)),
         [Value::String("0" | "f" | "F" | "false" | "FALSE" | "False")] => Ok(Value::Bool(false)),
@@ -125,7 +125,7 @@ fn parse_hexadecimal(text: &str) -> Option<f64> {
     Some(value as f64 * 2f64.powi(shift))
 }
 
-fn to_double<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+fn to_double<'a>(context: &EvalContext<'a>, args: &[Value<'a>]) -> EvalResult<'a> {
     match args {
         [Value::Int(value)] => Ok(Value::Double(*value as f64)),
         [Value::Uint(value)] => Ok(Value::Double(*value as f64)),
@@ -137,7 +137,7 @@ fn to_double<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
-fn to_int<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+fn to_int<'a>(context: &EvalContext<'a>, args: &[Value<'a>]) -> EvalResult<'a> {
     let overflow = || context.error("integer overflow");
     match args {
         [Value::Double(value)] => {
@@ -156,7 +156,7 @@ fn to_int<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
-fn to_uint<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+fn to_uint<'a>(context: &EvalContext<'a>, args: &[Value<'a>]) -> EvalResult<'a> {
     let overflow = || context.error("unsigned integer overflow");
     match args {
         [Value::Double(value)] => {
@@ -173,7 +173,7 @@ fn to_uint<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
-fn to_duration<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+fn to_duration<'a>(context: &EvalContext<'a>, args: &[Value<'a>]) -> EvalResult<'a> {
     match args {
         [Value::String(text)] => match number::parse_duration(text) {
             Some(nanos) => Ok(Value::Duration(nanos)),
@@ -183,7 +183,7 @@ fn to_duration<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
-fn to_timestamp<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+fn to_timestamp<'a>(context: &EvalContext<'a>, args: &[Value<'a>]) -> EvalResult<'a> {
     let time = match args {
         [Value::Int(seconds)] => Some(Timestamp { seconds: *seconds, nanos: 0, offset: 0 }),
         [Value::String(text)] => number::parse_timestamp(text),
@@ -199,7 +199,7 @@ fn to_timestamp<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
 }
 
 /// `string()` of a value, without the types of Kubernetes.
-pub(crate) fn to_string<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn to_string<'a>(context: &EvalContext<'a>, args: &[Value<'a>]) -> EvalResult<'a> {
     let text = match args {
         [text @ Value::String(_)] => return Ok(*text),
         [Value::Bytes(bytes)] => match std::str::from_utf8(bytes) {

@@ -131,8 +131,8 @@ fn one(clause: Clause, value: &Value<'_>) -> Result<String, String> {
     };
     match (clause, value) {
         (Clause::String, value) => string(value).map_err(|problem| match problem {
-            Problem::Type(given) => type_error(clause, &given),
-            Problem::Text(text) => format!("error during formatting: {text}"),
+            NoText::Type(given) => type_error(clause, &given),
+            NoText::Text(text) => format!("error during formatting: {text}"),
         }),
         (Clause::Decimal, Value::Int(value)) => Ok(value.to_string()),
         (Clause::Decimal, Value::Uint(value)) => Ok(value.to_string()),
@@ -166,21 +166,21 @@ fn hex_bytes(bytes: &[u8], upper: bool) -> String {
 }
 
 /// Why `%s` has no text.
-enum Problem {
+enum NoText {
     /// A type that has no form.
     Type(String),
     Text(String),
 }
 
-fn utf8(bytes: &[u8]) -> Result<&str, Problem> {
+fn utf8(bytes: &[u8]) -> Result<&str, NoText> {
     std::str::from_utf8(bytes).map_err(|_| {
         let reason = "invalid UTF-8 in bytes, cannot convert to string";
-        Problem::Text(format!("could not convert argument \"{reason}\" to string"))
+        NoText::Text(format!("could not convert argument \"{reason}\" to string"))
     })
 }
 
 /// `%s`.
-fn string(value: &Value<'_>) -> Result<String, Problem> {
+fn string(value: &Value<'_>) -> Result<String, NoText> {
     match value {
         Value::Null => Ok("null".to_owned()),
         Value::Bool(_)
@@ -193,12 +193,12 @@ fn string(value: &Value<'_>) -> Result<String, Problem> {
         | Value::Type(_) => Ok(plain(value)),
         Value::Bytes(bytes) => Ok(utf8(bytes)?.to_owned()),
         value if value.is_list() || value.entries().is_some() => nested(value),
-        other => Err(Problem::Type(other.type_name().to_owned())),
+        other => Err(NoText::Type(other.type_name().to_owned())),
     }
 }
 
 /// A value within a list or map: strings are quoted, doubles have six digits.
-fn nested(value: &Value<'_>) -> Result<String, Problem> {
+fn nested(value: &Value<'_>) -> Result<String, NoText> {
     Ok(match value {
         Value::String(text) if !work::copy(text.as_bytes()) => String::new(),
         Value::String(text) => quote(text),
@@ -225,7 +225,7 @@ fn nested(value: &Value<'_>) -> Result<String, Problem> {
             {
                 if !matches!(key, Value::String(_) | Value::Bool(_) | Value::Int(_) | Value::Uint(_)) {
                     let name = key.type_name();
-                    return Err(Problem::Text(format!("no formatting function for map key of type {name}")));
+                    return Err(NoText::Text(format!("no formatting function for map key of type {name}")));
                 }
                 pairs.push(format!("{}:{}", nested(&key)?, nested(&value)?));
             }

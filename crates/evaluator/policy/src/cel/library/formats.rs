@@ -4,8 +4,8 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::{Call, Library};
-use crate::cel::outcome::{Context, Outcome, no_such_overload};
+use super::{Implementation, Library};
+use crate::cel::outcome::{EvalContext, EvalResult, no_such_overload};
 use crate::value::{Opaque, Value};
 
 /// Formats with the length of their longest pattern, from which costs follow.
@@ -33,7 +33,7 @@ const LABEL_VALUE: &str = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?";
 
 /// Declares the formats.
 pub(super) fn declare(library: &mut Library) {
-    let validate: Call = if library.release.has_new_label_texts() {
+    let validate: Implementation = if library.release.has_new_label_texts() {
         |context, args| validate(context, args, true)
     } else {
         |context, args| validate(context, args, false)
@@ -64,7 +64,7 @@ pub(crate) fn max_regex_size(name: &str) -> u64 {
     FORMATS.iter().find(|(known, ..)| *known == name).map_or(0, |(_, _, size)| *size)
 }
 
-fn validate<'a>(context: &Context<'a>, args: &[Value<'a>], recent: bool) -> Outcome<'a> {
+fn validate<'a>(context: &EvalContext<'a>, args: &[Value<'a>], recent: bool) -> EvalResult<'a> {
     let [Value::Opaque(Opaque::Format(name)), Value::String(text)] = args else {
         return Err(no_such_overload());
     };

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 
 use super::signature;
-use crate::cel::outcome::{Context, Outcome};
-use crate::cel::types::Type;
+use crate::cel::outcome::{EvalContext, EvalResult};
+use crate::cel::types::CelType;
 use crate::release::Release;
 use crate::value::Value;
 
 /// An implementation.
-pub(crate) type Call = for<'a> fn(&Context<'a>, &[Value<'a>]) -> Outcome<'a>;
+pub(crate) type Implementation = for<'a> fn(&EvalContext<'a>, &[Value<'a>]) -> EvalResult<'a>;
 
 /// A function with its overloads.
 pub(crate) struct Function {
@@ -24,7 +24,7 @@ pub(crate) struct Function {
 /// One implementation for all overloads.
 #[derive(Clone, Copy)]
 pub(crate) struct Singleton {
-    pub(crate) call: Call,
+    pub(crate) call: Implementation,
     /// The requirement on the first argument.
     pub(crate) accepts: fn(&Value<'_>) -> bool,
 }
@@ -33,11 +33,11 @@ pub(crate) struct Singleton {
 pub(crate) struct Overload {
     pub(crate) id: &'static str,
     pub(crate) member: bool,
-    pub(crate) args: Vec<Type>,
-    pub(crate) result: Type,
+    pub(crate) args: Vec<CelType>,
+    pub(crate) result: CelType,
     /// Number of type parameters.
     pub(crate) parameters: usize,
-    pub(crate) call: Option<Call>,
+    pub(crate) call: Option<Implementation>,
     /// Whether cel-go binds it as a function of an argument list, which stops at the first failed argument.
     pub(crate) variadic: bool,
 }
@@ -68,12 +68,12 @@ impl Library {
     }
 
     /// Declares an overload with its implementation.
-    pub(crate) fn add(&mut self, id: &'static str, text: &'static str, call: Call) {
+    pub(crate) fn add(&mut self, id: &'static str, text: &'static str, call: Implementation) {
         self.declare(id, text, Some(call), false);
     }
 
     /// Declares an overload that cel-go binds as a function of an argument list.
-    pub(crate) fn add_variadic(&mut self, id: &'static str, text: &'static str, call: Call) {
+    pub(crate) fn add_variadic(&mut self, id: &'static str, text: &'static str, call: Implementation) {
         self.declare(id, text, Some(call), true);
     }
 
@@ -82,7 +82,7 @@ impl Library {
         &mut self,
         name: &'static str,
         overloads: &[(&'static str, &'static str)],
-        call: Call,
+        call: Implementation,
         accepts: fn(&Value<'_>) -> bool,
     ) {
         for (id, text) in overloads {
@@ -96,7 +96,13 @@ impl Library {
         self.declare(id, text, None, false);
     }
 
-    fn declare(&mut self, id: &'static str, text: &'static str, call: Option<Call>, variadic: bool) {
+    fn declare(
+        &mut self,
+        id: &'static str,
+        text: &'static str,
+        call: Option<Implementation>,
+        variadic: bool,
+    ) {
         let signature = signature::parse(text);
         let overload = Overload {
             id,

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::Library;
-use crate::cel::outcome::{Outcome, no_such_overload};
+use crate::cel::outcome::{EvalResult, no_such_overload};
 use crate::value::format::quote;
 use crate::value::{Opaque, Value};
 
@@ -57,14 +57,14 @@ pub(super) fn declare(library: &mut Library) {
     });
 }
 
-fn address<'a>(args: &[Value<'a>]) -> Result<IpAddr, crate::cel::outcome::Fault<'a>> {
+fn address<'a>(args: &[Value<'a>]) -> Result<IpAddr, crate::cel::outcome::NoValue<'a>> {
     match args {
         [Value::Opaque(Opaque::Ip(address))] => Ok(*address),
         _ => Err(no_such_overload()),
     }
 }
 
-fn test<'a>(args: &[Value<'a>], test: fn(&IpAddr) -> bool) -> Outcome<'a> {
+fn test<'a>(args: &[Value<'a>], test: fn(&IpAddr) -> bool) -> EvalResult<'a> {
     address(args).map(|address| Value::Bool(test(&address)))
 }
 
@@ -122,9 +122,9 @@ pub(crate) fn parse_address(text: &str) -> Result<(IpAddr, bool), String> {
     Err(error("unable to parse IP", ""))
 }
 
-type Part<'t, T> = Result<T, (&'static str, &'t str)>;
+type IpResult<'t, T> = Result<T, (&'static str, &'t str)>;
 
-fn parse_v4(text: &str) -> Part<'_, Ipv4Addr> {
+fn parse_v4(text: &str) -> IpResult<'_, Ipv4Addr> {
     let mut octets = [0u8; 4];
     let (mut position, mut value, mut digits) = (0usize, 0u32, 0usize);
     let bytes = text.as_bytes();
@@ -165,7 +165,7 @@ fn parse_v4(text: &str) -> Part<'_, Ipv4Addr> {
     Ok(Ipv4Addr::from(octets))
 }
 
-fn parse_v6(text: &str) -> Part<'_, (Ipv6Addr, bool)> {
+fn parse_v6(text: &str) -> IpResult<'_, (Ipv6Addr, bool)> {
     let (body, zone) = match text.split_once('%') {
         Some((_, "")) => return Err(("zone must be a non-empty string", "")),
         Some((body, _)) => (body, true),

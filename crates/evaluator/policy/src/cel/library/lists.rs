@@ -3,9 +3,9 @@
 use std::cmp::Ordering;
 
 use super::operators::{add, is_comparable};
-use super::{Call, Library};
+use super::{Implementation, Library};
 use crate::cel::operators;
-use crate::cel::outcome::{Cancel, Context, Fault, LIMIT, Outcome, no_such_overload};
+use crate::cel::outcome::{Cancel, EvalContext, EvalResult, LIMIT, NoValue, no_such_overload};
 use crate::value::work::MAX_READ;
 use crate::value::{Value, compare, equal};
 
@@ -86,7 +86,7 @@ fn position<'a>(index: Option<usize>) -> Value<'a> {
     Value::Int(index.and_then(|index| i64::try_from(index).ok()).unwrap_or(-1))
 }
 
-fn is_sorted<'a>(_: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+fn is_sorted<'a>(_: &EvalContext<'a>, args: &[Value<'a>]) -> EvalResult<'a> {
     let [list] = args else { return Err(no_such_overload()) };
     let mut previous: Option<Value<'a>> = None;
     for next in list.elements() {
@@ -103,12 +103,17 @@ fn is_sorted<'a>(_: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::Bool(true))
 }
 
-fn sum<'a>(context: &Context<'a>, args: &[Value<'a>], zero: Value<'a>) -> Outcome<'a> {
+fn sum<'a>(context: &EvalContext<'a>, args: &[Value<'a>], zero: Value<'a>) -> EvalResult<'a> {
     let [list] = args else { return Err(no_such_overload()) };
     list.elements().try_fold(zero, |sum, next| add(context, sum, next))
 }
 
-fn extreme<'a>(context: &Context<'a>, args: &[Value<'a>], name: &str, replaces: Ordering) -> Outcome<'a> {
+fn extreme<'a>(
+    context: &EvalContext<'a>,
+    args: &[Value<'a>],
+    name: &str,
+    replaces: Ordering,
+) -> EvalResult<'a> {
     let [list] = args else { return Err(no_such_overload()) };
     let mut result: Option<Value<'a>> = None;
     for next in list.elements() {
@@ -132,7 +137,7 @@ fn is_list(value: &Value<'_>) -> bool {
     value.is_list()
 }
 
-fn flatten_one<'a>(context: &Context<'a>, args: &[Value<'a>], optional: &'static str) -> Outcome<'a> {
+fn flatten_one<'a>(context: &EvalContext<'a>, args: &[Value<'a>], optional: &'static str) -> EvalResult<'a> {
     match args {
         [list] if list.is_list() => flatten(context, list, 1),
         [list] => context.error(&format!("no such overload: {}.flatten()", type_text(list, optional))),
@@ -140,7 +145,11 @@ fn flatten_one<'a>(context: &Context<'a>, args: &[Value<'a>], optional: &'static
     }
 }
 
-fn flatten_depth<'a>(context: &Context<'a>, args: &[Value<'a>], optional: &'static str) -> Outcome<'a> {
+fn flatten_depth<'a>(
+    context: &EvalContext<'a>,
+    args: &[Value<'a>],
+    optional: &'static str,
+) -> EvalResult<'a> {
     match args {
         [list, Value::Int(depth)] if list.is_list() => flatten(context, list, *depth),
         [list, depth] => {
@@ -164,17 +173,18 @@ fn type_text<'a>(value: &Value<'a>, optional: &'static str) -> &'a str {
 /// Declares the extension.
 pub(super) fn declare_extension(library: &mut Library) {
     library.add_variadic("list_slice", "(list(T)).slice(int, int): list(T)", slice);
-    let (flatten_all, flatten_some): (Call, Call) = if library.release.optional_type_has_parameter() {
-        (
-            |context, args| flatten_one(context, args, "optional_type(dyn)"),
-            |context, args| flatten_depth(context, args, "optional_type(dyn)"),
-        )
-    } else {
-        (
-            |context, args| flatten_one(context, args, "optional_type"),
-            |context, args| flatten_depth(context, args, "optional_type"),
-        )
-    };
+    let (flatten_all, flatten_some): (Implementation, Implementation) =
+        if library.release.optional_type_has_parameter() {
+            (
+                |context, args| flatten_one(context, args, "optional_type(dyn)"),
+                |context, args| flatten_depth(context, args, "optional_type(dyn)"),
+            )
+        } else {
+            (
+                |context, args| flatten_one(context, args, "optional_type"),
+                |context, args| flatten_depth(context, args, "optional_type"),
+            )
+        };
     library.add("list_flatten", "(list(list(T))).flatten(): list(T)", flatten_all);
     library.add("list_flatten_int", "(list(dyn)).flatten(int): list(dyn)", flatten_some);
     library.unguarded("flatten");
@@ -233,7 +243,7 @@ pub(super) fn declare_extension(library: &mut Library) {
     library.add("list_distinct", "(list(T)).distinct(): list(T)", distinct);
 }
 
-fn slice<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+fn slice<'a>(context: &EvalContext<'a>, args: &[Value<'a>]) -> EvalResult<'a> {
     let [list, Value::Int(start), Value::Int(end)] = args else { return Err(no_such_overload()) };
     let length = list.list_len().unwrap_or(0);
     let problem = match (usize::try_from(*start), usize::try_from(*end)) {
@@ -248,7 +258,7 @@ fn slice<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
     context.error(&format!("cannot slice({start}, {end}), {problem}"))
 }
 
-fn flatten<'a>(context: &Context<'a>, list: &Value<'a>, depth: i64) -> Outcome<'a> {
+fn flatten<'a>(context: &EvalContext<'a>, list: &Value<'a>, depth: i64) -> EvalResult<'a> {
     if depth < 0 {
         return context.error("level must be non-negative");
     }
@@ -270,7 +280,7 @@ fn flatten<'a>(context: &Context<'a>, list: &Value<'a>, depth: i64) -> Outcome<'
     Ok(context.list(&flat))
 }
 
-fn sort<'a>(context: &Context<'a>, list: &Value<'a>, keys: &Value<'a>) -> Outcome<'a> {
+fn sort<'a>(context: &EvalContext<'a>, list: &Value<'a>, keys: &Value<'a>) -> EvalResult<'a> {
     let keys: Vec<Value<'a>> = keys.elements().collect();
     let values: Vec<Value<'a>> = list.elements().collect();
     if keys.len() != values.len() {
@@ -297,17 +307,17 @@ fn sort<'a>(context: &Context<'a>, list: &Value<'a>, keys: &Value<'a>) -> Outcom
 }
 
 /// Numbers from zero. More than the cost limit allows are not even built.
-fn range<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+fn range<'a>(context: &EvalContext<'a>, args: &[Value<'a>]) -> EvalResult<'a> {
     let [Value::Int(end)] = args else { return Err(no_such_overload()) };
     if *end > 1_000_000 {
-        return Err(Fault::Cancelled(Cancel::Cost));
+        return Err(NoValue::Cancelled(Cancel::Cost));
     }
     let values: Vec<_> = (0..*end).map(Value::Int).collect();
     Ok(context.list(&values))
 }
 
 /// Refuses negative and large sizes.
-fn checked_range<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+fn checked_range<'a>(context: &EvalContext<'a>, args: &[Value<'a>]) -> EvalResult<'a> {
     match args {
         [Value::Int(size)] if *size < 0 => {
             context.error(&format!("lists.range: size must be non-negative, got {size}"))
@@ -319,7 +329,7 @@ fn checked_range<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
-fn distinct<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+fn distinct<'a>(context: &EvalContext<'a>, args: &[Value<'a>]) -> EvalResult<'a> {
     let [list] = args else { return Err(no_such_overload()) };
     let mut unique: Vec<Value<'a>> = Vec::new();
     for element in list.elements() {

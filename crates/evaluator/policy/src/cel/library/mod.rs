@@ -38,7 +38,7 @@ pub(crate) mod url;
 
 use crate::release::Release;
 use function::any;
-pub(crate) use function::{Call, Function, Library, Overload, Singleton};
+pub(crate) use function::{Function, Implementation, Library, Overload, Singleton};
 
 impl Library {
     /// The functions of an environment and server.

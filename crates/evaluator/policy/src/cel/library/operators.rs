@@ -2,9 +2,9 @@
 
 use super::{Library, any};
 use crate::cel::operators;
-use crate::cel::outcome::{Context, Fault, INTERNAL, Outcome, no_such_overload};
+use crate::cel::outcome::{EvalContext, EvalResult, INTERNAL, NoValue, no_such_overload};
 use crate::cel::select;
-use crate::value::sum::{self, Failure};
+use crate::value::sum::{self, NoSum};
 use crate::value::{NotANumber, Timestamp, Value, compare, equal, number};
 use std::cmp::Ordering;
 
@@ -166,7 +166,7 @@ fn declare_order(library: &mut Library) {
 }
 
 /// The planner replaces calls of these operators.
-fn unused<'a>(_: &Context<'a>, _: &[Value<'a>]) -> Outcome<'a> {
+fn unused<'a>(_: &EvalContext<'a>, _: &[Value<'a>]) -> EvalResult<'a> {
     Err(no_such_overload())
 }
 
@@ -183,23 +183,23 @@ pub(crate) fn is_comparable(value: &Value<'_>) -> bool {
         )
 }
 
-type Binary = for<'a> fn(&Context<'a>, Value<'a>, Value<'a>) -> Outcome<'a>;
+type Binary = for<'a> fn(&EvalContext<'a>, Value<'a>, Value<'a>) -> EvalResult<'a>;
 
-fn binary<'a>(context: &Context<'a>, args: &[Value<'a>], call: Binary) -> Outcome<'a> {
+fn binary<'a>(context: &EvalContext<'a>, args: &[Value<'a>], call: Binary) -> EvalResult<'a> {
     match args {
         [left, right] => call(context, *left, *right),
         _ => Err(no_such_overload()),
     }
 }
 
-fn not<'a>(_: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+fn not<'a>(_: &EvalContext<'a>, args: &[Value<'a>]) -> EvalResult<'a> {
     match args {
         [Value::Bool(value)] => Ok(Value::Bool(!value)),
         _ => Err(no_such_overload()),
     }
 }
 
-fn order<'a>(context: &Context<'a>, args: &[Value<'a>], test: fn(Ordering) -> bool) -> Outcome<'a> {
+fn order<'a>(context: &EvalContext<'a>, args: &[Value<'a>], test: fn(Ordering) -> bool) -> EvalResult<'a> {
     let [left, right] = args else { return Err(no_such_overload()) };
     match compare(left, right) {
         Some(Ok(ordering)) => Ok(Value::Bool(test(ordering))),
@@ -208,7 +208,7 @@ fn order<'a>(context: &Context<'a>, args: &[Value<'a>], test: fn(Ordering) -> bo
     }
 }
 
-fn contains<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+fn contains<'a>(context: &EvalContext<'a>, args: &[Value<'a>]) -> EvalResult<'a> {
     let [element, container] = args else { return Err(no_such_overload()) };
     if let Some(entries) = container.entries() {
         if matches!(container, Value::Map(_)) {
@@ -234,25 +234,25 @@ fn contains<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
 }
 
 /// Looks for an element in a list of a document. An element that can't be compared is an error if no other one is equal.
-fn contains_typed<'a>(context: &Context<'a>, element: &Value<'a>, list: &Value<'a>) -> Outcome<'a> {
+fn contains_typed<'a>(context: &EvalContext<'a>, element: &Value<'a>, list: &Value<'a>) -> EvalResult<'a> {
     let mut error = None;
     for other in list.elements() {
         match context.equality(&other, element) {
             Ok(true) => return Ok(Value::Bool(true)),
             Ok(false) => {}
-            Err(fault @ Fault::Error(_)) => error = error.or(Some(fault)),
+            Err(fault @ NoValue::Error(_)) => error = error.or(Some(fault)),
             Err(fault) => return Err(fault),
         }
     }
     error.map_or(Ok(Value::Bool(false)), Err)
 }
 
-fn size<'a>(_: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+fn size<'a>(_: &EvalContext<'a>, args: &[Value<'a>]) -> EvalResult<'a> {
     let size = args.first().and_then(Value::size).and_then(|size| i64::try_from(size).ok());
     size.map(Value::Int).ok_or_else(no_such_overload)
 }
 
-fn checked<'a>(context: &Context<'a>, result: Option<Value<'a>>, error: &str) -> Outcome<'a> {
+fn checked<'a>(context: &EvalContext<'a>, result: Option<Value<'a>>, error: &str) -> EvalResult<'a> {
     match result {
         Some(value) => Ok(value),
         None => context.error(error),
@@ -264,7 +264,7 @@ const UINT: &str = "unsigned integer overflow";
 const TIMESTAMP: &str = "timestamp overflow";
 
 /// `+`
-pub(crate) fn add<'a>(context: &Context<'a>, left: Value<'a>, right: Value<'a>) -> Outcome<'a> {
+pub(crate) fn add<'a>(context: &EvalContext<'a>, left: Value<'a>, right: Value<'a>) -> EvalResult<'a> {
     match (left, right) {
         (Value::Int(left), Value::Int(right)) => {
             checked(context, left.checked_add(right).map(Value::Int), INT)
@@ -293,8 +293,8 @@ pub(crate) fn add<'a>(context: &Context<'a>, left: Value<'a>, right: Value<'a>) 
             checked(context, shift(time, i128::from(nanos)), TIMESTAMP)
         }
         (left, right) if left.is_list() && right.is_list() => match sum::add(context.arena, &left, &right) {
-            Some(Err(Failure::Error(text))) => context.error(text),
-            Some(Err(Failure::Internal)) => Err(INTERNAL),
+            Some(Err(NoSum::Error(text))) => context.error(text),
+            Some(Err(NoSum::Internal)) => Err(INTERNAL),
             Some(Ok(sum)) => Ok(sum),
             None => Ok(Value::concat(context.arena, left, right)),
         },
@@ -310,7 +310,7 @@ fn shift<'a>(time: Timestamp, nanos: i128) -> Option<Value<'a>> {
     valid.then_some(Value::Timestamp(Timestamp { seconds, nanos, ..time }))
 }
 
-fn subtract<'a>(context: &Context<'a>, left: Value<'a>, right: Value<'a>) -> Outcome<'a> {
+fn subtract<'a>(context: &EvalContext<'a>, left: Value<'a>, right: Value<'a>) -> EvalResult<'a> {
     match (left, right) {
         (Value::Int(left), Value::Int(right)) => {
             checked(context, left.checked_sub(right).map(Value::Int), INT)
@@ -336,7 +336,7 @@ fn subtract<'a>(context: &Context<'a>, left: Value<'a>, right: Value<'a>) -> Out
     }
 }
 
-fn multiply<'a>(context: &Context<'a>, left: Value<'a>, right: Value<'a>) -> Outcome<'a> {
+fn multiply<'a>(context: &EvalContext<'a>, left: Value<'a>, right: Value<'a>) -> EvalResult<'a> {
     match (left, right) {
         (Value::Int(left), Value::Int(right)) => {
             checked(context, left.checked_mul(right).map(Value::Int), INT)
@@ -349,7 +349,7 @@ fn multiply<'a>(context: &Context<'a>, left: Value<'a>, right: Value<'a>) -> Out
     }
 }
 
-fn divide<'a>(context: &Context<'a>, left: Value<'a>, right: Value<'a>) -> Outcome<'a> {
+fn divide<'a>(context: &EvalContext<'a>, left: Value<'a>, right: Value<'a>) -> EvalResult<'a> {
     match (left, right) {
         (Value::Int(_), Value::Int(0)) | (Value::Uint(_), Value::Uint(0)) => {
             context.error("division by zero")
@@ -365,7 +365,7 @@ fn divide<'a>(context: &Context<'a>, left: Value<'a>, right: Value<'a>) -> Outco
     }
 }
 
-fn modulo<'a>(context: &Context<'a>, left: Value<'a>, right: Value<'a>) -> Outcome<'a> {
+fn modulo<'a>(context: &EvalContext<'a>, left: Value<'a>, right: Value<'a>) -> EvalResult<'a> {
     match (left, right) {
         (Value::Int(_), Value::Int(0)) | (Value::Uint(_), Value::Uint(0)) => context.error("modulus by zero"),
         (Value::Int(left), Value::Int(right)) => {
@@ -378,7 +378,7 @@ fn modulo<'a>(context: &Context<'a>, left: Value<'a>, right: Value<'a>) -> Outco
     }
 }
 
-fn negate<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+fn negate<'a>(context: &EvalContext<'a>, args: &[Value<'a>]) -> EvalResult<'a> {
     match args {
         [Value::Int(value)] => checked(context, value.checked_neg().map(Value::Int), INT),
         [Value::Double(value)] => Ok(Value::Double(-value)),

@@ -2,7 +2,7 @@
 
 use super::{Library, any};
 use crate::cel::operators;
-use crate::cel::outcome::{Context, Outcome, no_such_overload};
+use crate::cel::outcome::{EvalContext, EvalResult, no_such_overload};
 use crate::value::Value;
 
 /// Declares the functions of optional values.
@@ -62,13 +62,17 @@ pub(super) fn declare_map_insert(library: &mut Library) {
     );
 }
 
-fn end<'a>(context: &Context<'a>, args: &[Value<'a>], index: fn(usize) -> Option<usize>) -> Outcome<'a> {
+fn end<'a>(
+    context: &EvalContext<'a>,
+    args: &[Value<'a>],
+    index: fn(usize) -> Option<usize>,
+) -> EvalResult<'a> {
     let [list] = args else { return Err(no_such_overload()) };
     let element = list.list_len().and_then(index).and_then(|index| list.element(index));
     Ok(element.map_or(Value::Optional(None), |element| context.some(element)))
 }
 
-fn unwrap<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+fn unwrap<'a>(context: &EvalContext<'a>, args: &[Value<'a>]) -> EvalResult<'a> {
     let [list] = args else { return Err(no_such_overload()) };
     let mut values = Vec::new();
     for element in list.elements() {

@@ -1,7 +1,7 @@
 //! Functions of quantities.
 
 use super::Library;
-use crate::cel::outcome::{Cancel, Context, Fault, Limit, Outcome, no_such_overload};
+use crate::cel::outcome::{Cancel, EvalContext, EvalResult, Limit, NoValue, no_such_overload};
 use crate::value::quantity::{Quantity, TOO_LARGE, parse};
 use crate::value::{Opaque, Value};
 
@@ -57,18 +57,18 @@ pub(super) fn declare(library: &mut Library) {
     });
 }
 
-fn store<'a>(context: &Context<'a>, quantity: Quantity) -> Value<'a> {
+fn store<'a>(context: &EvalContext<'a>, quantity: Quantity) -> Value<'a> {
     Value::Opaque(context.arena.store(Opaque::Quantity(quantity)))
 }
 
-fn one<'a>(args: &[Value<'a>]) -> Result<Quantity, Fault<'a>> {
+fn one<'a>(args: &[Value<'a>]) -> Result<Quantity, NoValue<'a>> {
     match args {
         [Value::Opaque(Opaque::Quantity(quantity))] => Ok(*quantity),
         _ => Err(no_such_overload()),
     }
 }
 
-fn two<'a>(args: &[Value<'a>]) -> Result<(Quantity, Quantity), Fault<'a>> {
+fn two<'a>(args: &[Value<'a>]) -> Result<(Quantity, Quantity), NoValue<'a>> {
     match args {
         [Value::Opaque(Opaque::Quantity(left)), Value::Opaque(Opaque::Quantity(right))] => {
             Ok((*left, *right))
@@ -79,9 +79,9 @@ fn two<'a>(args: &[Value<'a>]) -> Result<(Quantity, Quantity), Fault<'a>> {
 }
 
 /// The fault of a number with too many digits.
-const LIMIT: Fault<'static> = Fault::Cancelled(Cancel::Limit(Limit::Digits));
+const LIMIT: NoValue<'static> = NoValue::Cancelled(Cancel::Limit(Limit::Digits));
 
-fn checked<'a>(context: &Context<'a>, quantity: Option<Quantity>) -> Outcome<'a> {
+fn checked<'a>(context: &EvalContext<'a>, quantity: Option<Quantity>) -> EvalResult<'a> {
     match quantity {
         Some(quantity) => Ok(store(context, quantity)),
         None => Err(LIMIT),

@@ -1,7 +1,7 @@
 //! Functions of regular expressions.
 
 use super::Library;
-use crate::cel::outcome::{Cancel, Context, Fault, Limit, Outcome, no_such_overload};
+use crate::cel::outcome::{Cancel, EvalContext, EvalResult, Limit, NoValue, no_such_overload};
 use crate::cel::re2;
 use crate::value::{Value, native};
 
@@ -17,7 +17,7 @@ pub(super) fn declare(library: &mut Library) {
 }
 
 /// Why a pattern has no compiled form.
-pub(crate) enum Refusal {
+pub(crate) enum PatternError {
     /// The pattern is invalid, with Go's text.
     Invalid(String),
     /// The compiled form is larger than this library allows. Go's limits are others.
@@ -25,9 +25,9 @@ pub(crate) enum Refusal {
 }
 
 /// Compiles a pattern of RE2.
-pub(crate) fn compile(pattern: &str) -> Result<::regex::Regex, Refusal> {
-    let translated = re2::translate(pattern).map_err(|error| Refusal::Invalid(error.to_string()))?;
-    ::regex::RegexBuilder::new(&translated).build().map_err(|_| Refusal::TooLarge)
+pub(crate) fn compile(pattern: &str) -> Result<::regex::Regex, PatternError> {
+    let translated = re2::translate(pattern).map_err(|error| PatternError::Invalid(error.to_string()))?;
+    ::regex::RegexBuilder::new(&translated).build().map_err(|_| PatternError::TooLarge)
 }
 
 /// Bytes that matches can scan before the next check whether to go on. Each search can read the text to its end and return a short
@@ -35,32 +35,32 @@ pub(crate) fn compile(pattern: &str) -> Result<::regex::Regex, Refusal> {
 const MAX_SCANNED: usize = 1 << 20;
 
 /// The fault of a pattern that is too large.
-const TOO_LARGE: Fault<'static> = Fault::Cancelled(Cancel::Limit(Limit::Regex));
+const TOO_LARGE: NoValue<'static> = NoValue::Cancelled(Cancel::Limit(Limit::Regex));
 
 /// `matches`
-pub(super) fn matches<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+pub(super) fn matches<'a>(context: &EvalContext<'a>, args: &[Value<'a>]) -> EvalResult<'a> {
     let [Value::String(_), Value::String(pattern)] = args else { return Err(no_such_overload()) };
     match compile(pattern) {
         Ok(regex) => with_compiled(context, "matches", &regex, args),
-        Err(Refusal::Invalid(message)) => context.error(&message),
-        Err(Refusal::TooLarge) => Err(TOO_LARGE),
+        Err(PatternError::Invalid(message)) => context.error(&message),
+        Err(PatternError::TooLarge) => Err(TOO_LARGE),
     }
 }
 
-fn find<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+fn find<'a>(context: &EvalContext<'a>, args: &[Value<'a>]) -> EvalResult<'a> {
     compile_and_call(context, "find", args)
 }
 
-fn find_all<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+fn find_all<'a>(context: &EvalContext<'a>, args: &[Value<'a>]) -> EvalResult<'a> {
     compile_and_call(context, "findAll", args)
 }
 
-fn compile_and_call<'a>(context: &Context<'a>, function: &str, args: &[Value<'a>]) -> Outcome<'a> {
+fn compile_and_call<'a>(context: &EvalContext<'a>, function: &str, args: &[Value<'a>]) -> EvalResult<'a> {
     let Some(Value::String(pattern)) = args.get(1) else { return Err(no_such_overload()) };
     match compile(pattern) {
         Ok(regex) => with_compiled(context, function, &regex, args),
-        Err(Refusal::Invalid(message)) => context.error(&format!("Illegal regex: {message}")),
-        Err(Refusal::TooLarge) => Err(TOO_LARGE),
+        Err(PatternError::Invalid(message)) => context.error(&format!("Illegal regex: {message}")),
+        Err(PatternError::TooLarge) => Err(TOO_LARGE),
     }
 }
 
@@ -82,11 +82,11 @@ pub(crate) fn is_searchable(regex: &::regex::Regex, text: &str) -> bool {
 
 /// Calls a function with its compiled pattern.
 pub(crate) fn with_compiled<'a>(
-    context: &Context<'a>,
+    context: &EvalContext<'a>,
     function: &str,
     regex: &::regex::Regex,
     args: &[Value<'a>],
-) -> Outcome<'a> {
+) -> EvalResult<'a> {
     // The compiled form takes every value whose plain form is a string.
     let Some(text) = args.first().and_then(native::text) else { return Err(no_such_overload()) };
     if !is_searchable(regex, text) {
@@ -108,7 +108,7 @@ pub(crate) fn with_compiled<'a>(
                 if scanned > MAX_SCANNED {
                     scanned = 0;
                     if !(context.keep_going)() {
-                        return Err(Fault::Cancelled(Cancel::Limit(Limit::Time)));
+                        return Err(NoValue::Cancelled(Cancel::Limit(Limit::Time)));
                     }
                 }
                 context.reserve((found.len() + 1).saturating_mul(3 * size_of::<Value<'_>>()))?;

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use super::Library;
-use crate::cel::outcome::{Context, Fault, Outcome, no_such_overload};
+use crate::cel::outcome::{EvalContext, EvalResult, NoValue, no_such_overload};
 use crate::value::format::quote;
 use crate::value::{Opaque, Semver, Value};
 
@@ -27,7 +27,7 @@ pub(super) fn declare(library: &mut Library) {
     library.add("semver_patch", "(Semver).patch(): int", |_, args| number(args, 2));
 }
 
-fn order<'a>(args: &[Value<'a>]) -> Result<Ordering, Fault<'a>> {
+fn order<'a>(args: &[Value<'a>]) -> Result<Ordering, NoValue<'a>> {
     match args {
         [Value::Opaque(Opaque::Semver(left)), Value::Opaque(Opaque::Semver(right))] => {
             Ok(left.compare(right))
@@ -37,7 +37,7 @@ fn order<'a>(args: &[Value<'a>]) -> Result<Ordering, Fault<'a>> {
 }
 
 #[allow(clippy::cast_possible_wrap)] // Go converts the same way
-fn number<'a>(args: &[Value<'a>], index: usize) -> Outcome<'a> {
+fn number<'a>(args: &[Value<'a>], index: usize) -> EvalResult<'a> {
     match args {
         [Value::Opaque(Opaque::Semver(version))] => {
             Ok(Value::Int(version.numbers.get(index).copied().unwrap_or(0) as i64))
@@ -47,9 +47,9 @@ fn number<'a>(args: &[Value<'a>], index: usize) -> Outcome<'a> {
 }
 
 /// Numbers, pre-release and text of a version.
-type Parts = ([u64; 3], String, String);
+type VersionParts = ([u64; 3], String, String);
 
-fn read(args: &[Value<'_>]) -> Option<Result<Parts, String>> {
+fn read(args: &[Value<'_>]) -> Option<Result<VersionParts, String>> {
     match args {
         [Value::String(text)] | [Value::String(text), Value::Bool(false)] => Some(parse(text)),
         [Value::String(text), Value::Bool(true)] => Some(normalize(text).and_then(|text| parse(&text))),
@@ -57,11 +57,11 @@ fn read(args: &[Value<'_>]) -> Option<Result<Parts, String>> {
     }
 }
 
-fn is_semver<'a>(_: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+fn is_semver<'a>(_: &EvalContext<'a>, args: &[Value<'a>]) -> EvalResult<'a> {
     read(args).map(|read| Value::Bool(read.is_ok())).ok_or_else(no_such_overload)
 }
 
-fn convert<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+fn convert<'a>(context: &EvalContext<'a>, args: &[Value<'a>]) -> EvalResult<'a> {
     match read(args) {
         Some(Ok((numbers, pre, text))) => {
             let version = Semver { numbers, pre: context.arena.text(&pre), text: context.arena.text(&text) };
@@ -94,7 +94,7 @@ fn normalize(text: &str) -> Result<String, String> {
     Ok(parts.join("."))
 }
 
-fn parse(text: &str) -> Result<Parts, String> {
+fn parse(text: &str) -> Result<VersionParts, String> {
     if text.is_empty() {
         return Err("Version string empty".to_owned());
     }

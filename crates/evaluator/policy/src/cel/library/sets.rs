@@ -1,7 +1,7 @@
 //! Lists as sets.
 
 use super::Library;
-use crate::cel::outcome::{Context, Outcome, no_such_overload};
+use crate::cel::outcome::{EvalContext, EvalResult, no_such_overload};
 use crate::value::{Value, equal};
 
 /// Declares the functions of sets.
@@ -24,10 +24,10 @@ fn contains(left: &[Value<'_>], right: &[Value<'_>]) -> bool {
 }
 
 fn test<'a>(
-    _: &Context<'a>,
+    _: &EvalContext<'a>,
     args: &[Value<'a>],
     test: fn(&[Value<'a>], &[Value<'a>]) -> bool,
-) -> Outcome<'a> {
+) -> EvalResult<'a> {
     let [left, right] = args else { return Err(no_such_overload()) };
     let (left, right): (Vec<_>, Vec<_>) = (left.elements().collect(), right.elements().collect());
     Ok(Value::Bool(test(&left, &right)))

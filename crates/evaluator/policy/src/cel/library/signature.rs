@@ -1,19 +1,19 @@
 //! Signatures of overloads as text: `size(list(A)): int`, and `(string).contains(string): bool` for calls on a receiver.
 
-use crate::cel::types::Type;
+use crate::cel::types::CelType;
 
 /// A parsed signature.
 pub(crate) struct Signature {
     pub(crate) name: &'static str,
     pub(crate) member: bool,
-    pub(crate) args: Vec<Type>,
-    pub(crate) result: Type,
+    pub(crate) args: Vec<CelType>,
+    pub(crate) result: CelType,
     pub(crate) parameters: usize,
 }
 
 /// Parses a signature of this crate. Single capital letters are type parameters.
 pub(crate) fn parse(text: &'static str) -> Signature {
-    let mut reader = Reader { rest: text, parameters: Vec::new() };
+    let mut reader = SignatureReader { rest: text, parameters: Vec::new() };
     let mut args = Vec::new();
     let member = reader.rest.starts_with('(');
     if member {
@@ -33,17 +33,17 @@ pub(crate) fn parse(text: &'static str) -> Signature {
     Signature { name, member, args, result, parameters: reader.parameters.len() }
 }
 
-struct Reader {
+struct SignatureReader {
     rest: &'static str,
     parameters: Vec<&'static str>,
 }
 
-impl Reader {
+impl SignatureReader {
     fn skip(&mut self, text: &str) {
         self.rest = self.rest.strip_prefix(text).unwrap_or(self.rest);
     }
 
-    fn read(&mut self) -> Type {
+    fn read(&mut self) -> CelType {
         let end = self.rest.find(['(', ')', ',']).unwrap_or(self.rest.len());
         let (name, rest) = self.rest.split_at(end);
         self.rest = rest;
@@ -57,44 +57,44 @@ impl Reader {
             self.skip(")");
         }
         let mut inner = inner.into_iter();
-        let mut next = || inner.next().unwrap_or(Type::Dyn);
+        let mut next = || inner.next().unwrap_or(CelType::Dyn);
         match name {
-            "null" => Type::Null,
-            "bool" => Type::Bool,
-            "int" => Type::Int,
-            "uint" => Type::Uint,
-            "double" => Type::Double,
-            "string" => Type::String,
-            "bytes" => Type::Bytes,
-            "duration" => Type::Duration,
-            "timestamp" => Type::Timestamp,
-            "type" => Type::Type(Some(std::sync::Arc::new(next()))),
-            "list" => Type::list(next()),
+            "null" => CelType::Null,
+            "bool" => CelType::Bool,
+            "int" => CelType::Int,
+            "uint" => CelType::Uint,
+            "double" => CelType::Double,
+            "string" => CelType::String,
+            "bytes" => CelType::Bytes,
+            "duration" => CelType::Duration,
+            "timestamp" => CelType::Timestamp,
+            "type" => CelType::Type(Some(std::sync::Arc::new(next()))),
+            "list" => CelType::list(next()),
             "map" => {
                 let key = next();
-                Type::map(key, next())
+                CelType::map(key, next())
             }
-            "optional" => Type::optional(next()),
-            "IP" => Type::Opaque("net.IP", std::sync::Arc::new([])),
-            "CIDR" => Type::Opaque("net.CIDR", std::sync::Arc::new([])),
-            "URL" => Type::structure("kubernetes.URL"),
-            "Quantity" => Type::structure("kubernetes.Quantity"),
-            "Semver" => Type::structure("kubernetes.Semver"),
-            "Format" => Type::structure("kubernetes.NamedFormat"),
-            "Authorizer" => Type::structure("kubernetes.authorization.Authorizer"),
-            "PathCheck" => Type::structure("kubernetes.authorization.PathCheck"),
-            "GroupCheck" => Type::structure("kubernetes.authorization.GroupCheck"),
-            "ResourceCheck" => Type::structure("kubernetes.authorization.ResourceCheck"),
-            "Decision" => Type::structure("kubernetes.authorization.Decision"),
+            "optional" => CelType::optional(next()),
+            "IP" => CelType::Opaque("net.IP", std::sync::Arc::new([])),
+            "CIDR" => CelType::Opaque("net.CIDR", std::sync::Arc::new([])),
+            "URL" => CelType::structure("kubernetes.URL"),
+            "Quantity" => CelType::structure("kubernetes.Quantity"),
+            "Semver" => CelType::structure("kubernetes.Semver"),
+            "Format" => CelType::structure("kubernetes.NamedFormat"),
+            "Authorizer" => CelType::structure("kubernetes.authorization.Authorizer"),
+            "PathCheck" => CelType::structure("kubernetes.authorization.PathCheck"),
+            "GroupCheck" => CelType::structure("kubernetes.authorization.GroupCheck"),
+            "ResourceCheck" => CelType::structure("kubernetes.authorization.ResourceCheck"),
+            "Decision" => CelType::structure("kubernetes.authorization.Decision"),
             parameter if parameter.len() == 1 => {
                 let index =
                     self.parameters.iter().position(|known| *known == parameter).unwrap_or_else(|| {
                         self.parameters.push(parameter);
                         self.parameters.len() - 1
                     });
-                Type::Parameter(index)
+                CelType::Parameter(index)
             }
-            _ => Type::Dyn,
+            _ => CelType::Dyn,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Functions of strings: those of the base library and cel-go's extension in version 2.
 
-use super::{Call, Library, format};
-use crate::cel::outcome::{Context, Outcome, no_such_overload};
+use super::{Implementation, Library, format};
+use crate::cel::outcome::{EvalContext, EvalResult, no_such_overload};
 use crate::value::{Value, format as text_of};
 
 /// Declares the string functions of the base library.
@@ -28,7 +28,7 @@ pub(super) fn declare(library: &mut Library) {
     library.add("string_index_of_string", "(string).indexOf(string): int", index_of);
     library.add("string_last_index_of_string", "(string).lastIndexOf(string): int", last_index_of);
     let is_bounded = library.release.index_of_empty_string_is_bounded();
-    let (index_from, last_index_from): (Call, Call) = if is_bounded {
+    let (index_from, last_index_from): (Implementation, Implementation) = if is_bounded {
         (
             |context, args| clamped(context, args).unwrap_or_else(|| index_of(context, args)),
             |context, args| clamped(context, args).unwrap_or_else(|| last_index_of(context, args)),
@@ -75,14 +75,14 @@ pub(super) fn declare(library: &mut Library) {
     library.add("list_join_string", "(list(string)).join(string): string", join);
 }
 
-fn test<'a>(args: &[Value<'a>], test: impl Fn(&'a str, &'a str) -> bool) -> Outcome<'a> {
+fn test<'a>(args: &[Value<'a>], test: impl Fn(&'a str, &'a str) -> bool) -> EvalResult<'a> {
     match args {
         [Value::String(text), Value::String(part)] => Ok(Value::Bool(test(text, part))),
         _ => Err(no_such_overload()),
     }
 }
 
-fn map<'a>(context: &Context<'a>, args: &[Value<'a>], map: impl Fn(&str) -> String) -> Outcome<'a> {
+fn map<'a>(context: &EvalContext<'a>, args: &[Value<'a>], map: impl Fn(&str) -> String) -> EvalResult<'a> {
     match args {
         [Value::String(text)] => {
             // A quoted text can be twice as long.
@@ -98,11 +98,11 @@ fn trim(text: &str) -> &str {
     text.trim_matches(char::is_whitespace)
 }
 
-fn out_of_range<'a>(context: &Context<'a>, index: i64) -> Outcome<'a> {
+fn out_of_range<'a>(context: &EvalContext<'a>, index: i64) -> EvalResult<'a> {
     context.error(&format!("index out of range: {index}"))
 }
 
-fn char_at<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+fn char_at<'a>(context: &EvalContext<'a>, args: &[Value<'a>]) -> EvalResult<'a> {
     let [Value::String(text), Value::Int(index)] = args else { return Err(no_such_overload()) };
     let count = text.chars().count();
     match usize::try_from(*index) {
@@ -116,7 +116,7 @@ fn char_at<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
 }
 
 /// The place of an empty string at an offset.
-fn clamped<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Option<Outcome<'a>> {
+fn clamped<'a>(context: &EvalContext<'a>, args: &[Value<'a>]) -> Option<EvalResult<'a>> {
     match args {
         [Value::String(text), Value::String(""), Value::Int(offset)] => Some(if *offset < 0 {
             out_of_range(context, *offset)
@@ -128,7 +128,7 @@ fn clamped<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Option<Outcome<'a>>
     }
 }
 
-fn index_of<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+fn index_of<'a>(context: &EvalContext<'a>, args: &[Value<'a>]) -> EvalResult<'a> {
     let (text, part, offset) = match args {
         [Value::String(text), Value::String(part)] => (text, part, 0),
         [Value::String(text), Value::String(part), Value::Int(offset)] => (text, part, *offset),
@@ -143,7 +143,7 @@ fn index_of<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::Int(found.map_or(-1, |before| i64::try_from(before.chars().count()).unwrap_or(-1))))
 }
 
-fn last_index_of<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+fn last_index_of<'a>(context: &EvalContext<'a>, args: &[Value<'a>]) -> EvalResult<'a> {
     let (text, part, offset) = match args {
         [Value::String(text), Value::String(part)] => (text, part, None),
         [Value::String(text), Value::String(part), Value::Int(offset)] => (text, part, Some(*offset)),
@@ -171,7 +171,7 @@ fn last_index_of<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::Int(found.and_then(|index| i64::try_from(index).ok()).unwrap_or(-1)))
 }
 
-fn replace<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+fn replace<'a>(context: &EvalContext<'a>, args: &[Value<'a>]) -> EvalResult<'a> {
     let (text, from, to, limit) = match args {
         [Value::String(text), Value::String(from), Value::String(to)] => (text, from, to, -1),
         [Value::String(text), Value::String(from), Value::String(to), Value::Int(limit)] => {
@@ -186,7 +186,7 @@ fn replace<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
     Ok(context.text(&replaced))
 }
 
-fn split<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+fn split<'a>(context: &EvalContext<'a>, args: &[Value<'a>]) -> EvalResult<'a> {
     let (text, separator, limit) = match args {
         [Value::String(text), Value::String(separator)] => (*text, *separator, -1),
         [Value::String(text), Value::String(separator), Value::Int(limit)] => (*text, *separator, *limit),
@@ -223,7 +223,7 @@ fn characters(text: &str, limit: usize) -> Vec<&str> {
     parts
 }
 
-fn substring<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+fn substring<'a>(context: &EvalContext<'a>, args: &[Value<'a>]) -> EvalResult<'a> {
     let (text, start, end) = match args {
         [Value::String(text), Value::Int(start)] => (*text, *start, None),
         [Value::String(text), Value::Int(start), Value::Int(end)] => (*text, *start, Some(*end)),
@@ -270,7 +270,7 @@ fn quote(text: &str) -> String {
     quoted
 }
 
-fn join<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+fn join<'a>(context: &EvalContext<'a>, args: &[Value<'a>]) -> EvalResult<'a> {
     let (list, separator) = match args {
         [list] => (list, ""),
         [list, Value::String(separator)] => (list, *separator),

@@ -1,13 +1,13 @@
 //! Fields of timestamps and durations.
 
 use super::Library;
-use crate::cel::outcome::{Context, Outcome, no_such_overload};
+use crate::cel::outcome::{EvalContext, EvalResult, no_such_overload};
 use crate::value::format::quote;
 use crate::value::{Timestamp, Value, number};
 
 /// A field of a local time.
 #[derive(Clone, Copy)]
-enum Field {
+enum TimeField {
     Year,
     Month,
     DayOfYear,
@@ -42,59 +42,65 @@ macro_rules! declare_duration {
 
 /// Declares the functions of time.
 pub(super) fn declare(library: &mut Library) {
-    declare_field!(library, "getFullYear", "timestamp_to_year", "timestamp_to_year_with_tz", Field::Year);
-    declare_field!(library, "getMonth", "timestamp_to_month", "timestamp_to_month_with_tz", Field::Month);
+    declare_field!(library, "getFullYear", "timestamp_to_year", "timestamp_to_year_with_tz", TimeField::Year);
+    declare_field!(library, "getMonth", "timestamp_to_month", "timestamp_to_month_with_tz", TimeField::Month);
     declare_field!(
         library,
         "getDayOfYear",
         "timestamp_to_day_of_year",
         "timestamp_to_day_of_year_with_tz",
-        Field::DayOfYear
+        TimeField::DayOfYear
     );
     declare_field!(
         library,
         "getDayOfMonth",
         "timestamp_to_day_of_month",
         "timestamp_to_day_of_month_with_tz",
-        Field::DayOfMonth
+        TimeField::DayOfMonth
     );
     declare_field!(
         library,
         "getDate",
         "timestamp_to_day_of_month_1_based",
         "timestamp_to_day_of_month_1_based_with_tz",
-        Field::Date
+        TimeField::Date
     );
     declare_field!(
         library,
         "getDayOfWeek",
         "timestamp_to_day_of_week",
         "timestamp_to_day_of_week_with_tz",
-        Field::DayOfWeek
+        TimeField::DayOfWeek
     );
-    declare_field!(library, "getHours", "timestamp_to_hours", "timestamp_to_hours_with_tz", Field::Hours);
+    declare_field!(library, "getHours", "timestamp_to_hours", "timestamp_to_hours_with_tz", TimeField::Hours);
     declare_duration!(library, "getHours", "duration_to_hours", 3_600_000_000_000);
     declare_field!(
         library,
         "getMinutes",
         "timestamp_to_minutes",
         "timestamp_to_minutes_with_tz",
-        Field::Minutes
+        TimeField::Minutes
     );
     declare_duration!(library, "getMinutes", "duration_to_minutes", 60_000_000_000);
-    declare_field!(library, "getSeconds", "timestamp_to_seconds", "timestamp_to_seconds_tz", Field::Seconds);
+    declare_field!(
+        library,
+        "getSeconds",
+        "timestamp_to_seconds",
+        "timestamp_to_seconds_tz",
+        TimeField::Seconds
+    );
     declare_duration!(library, "getSeconds", "duration_to_seconds", 1_000_000_000);
     declare_field!(
         library,
         "getMilliseconds",
         "timestamp_to_milliseconds",
         "timestamp_to_milliseconds_with_tz",
-        Field::Milliseconds
+        TimeField::Milliseconds
     );
     declare_duration!(library, "getMilliseconds", "duration_to_milliseconds", 1_000_000);
 }
 
-fn field<'a>(context: &Context<'a>, args: &[Value<'a>], field: Field) -> Outcome<'a> {
+fn field<'a>(context: &EvalContext<'a>, args: &[Value<'a>], field: TimeField) -> EvalResult<'a> {
     let (time, offset) = match args {
         [Value::Timestamp(time)] => (time, 0),
         [Value::Timestamp(time), Value::String(zone)] => match offset(*time, zone) {
@@ -107,16 +113,16 @@ fn field<'a>(context: &Context<'a>, args: &[Value<'a>], field: Field) -> Outcome
     let (days, second) = (local.div_euclid(86_400), local.rem_euclid(86_400));
     let (year, month, day) = number::civil(days);
     Ok(Value::Int(match field {
-        Field::Year => year,
-        Field::Month => month - 1,
-        Field::DayOfYear => days - number::days(year, 1, 1),
-        Field::DayOfMonth => day - 1,
-        Field::Date => day,
-        Field::DayOfWeek => (days + 4).rem_euclid(7),
-        Field::Hours => second / 3_600,
-        Field::Minutes => second / 60 % 60,
-        Field::Seconds => second % 60,
-        Field::Milliseconds => i64::from(time.nanos / 1_000_000),
+        TimeField::Year => year,
+        TimeField::Month => month - 1,
+        TimeField::DayOfYear => days - number::days(year, 1, 1),
+        TimeField::DayOfMonth => day - 1,
+        TimeField::Date => day,
+        TimeField::DayOfWeek => (days + 4).rem_euclid(7),
+        TimeField::Hours => second / 3_600,
+        TimeField::Minutes => second / 60 % 60,
+        TimeField::Seconds => second % 60,
+        TimeField::Milliseconds => i64::from(time.nanos / 1_000_000),
     }))
 }
 

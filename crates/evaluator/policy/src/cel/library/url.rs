@@ -3,20 +3,21 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use super::{Call, Library, ip};
-use crate::cel::outcome::{Context, Fault, Outcome, no_such_overload};
+use super::{Implementation, Library, ip};
+use crate::cel::outcome::{EvalContext, EvalResult, NoValue, no_such_overload};
 use crate::value::format::quote;
 use crate::value::{Opaque, Url, Value};
 
 /// Declares the functions of URLs.
 pub(super) fn declare(library: &mut Library) {
     let strict = library.release.url_host_is_strict();
-    let to_url: Call = if strict {
+    let to_url: Implementation = if strict {
         |context, args| convert(context, args, true)
     } else {
         |context, args| convert(context, args, false)
     };
-    let is_url: Call = if strict { |_, args| is_url(args, true) } else { |_, args| is_url(args, false) };
+    let is_url: Implementation =
+        if strict { |_, args| is_url(args, true) } else { |_, args| is_url(args, false) };
     library.add("string_to_url", "url(string): URL", to_url);
     library.add("url_get_scheme", "(URL).getScheme(): string", |_, args| {
         url(args).map(|url| Value::String(url.scheme))
@@ -39,26 +40,26 @@ pub(super) fn declare(library: &mut Library) {
     library.add("is_url_string", "isURL(string): bool", is_url);
 }
 
-fn is_url<'a>(args: &[Value<'a>], strict: bool) -> Outcome<'a> {
+fn is_url<'a>(args: &[Value<'a>], strict: bool) -> EvalResult<'a> {
     match args {
         [Value::String(text)] => Ok(Value::Bool(parse(text, true, strict).is_ok())),
         _ => Err(no_such_overload()),
     }
 }
 
-fn url<'a>(args: &[Value<'a>]) -> Result<Url<'a>, Fault<'a>> {
+fn url<'a>(args: &[Value<'a>]) -> Result<Url<'a>, NoValue<'a>> {
     match args {
         [Value::Opaque(Opaque::Url(url))] => Ok(*url),
         _ => Err(no_such_overload()),
     }
 }
 
-fn convert<'a>(context: &Context<'a>, args: &[Value<'a>], strict: bool) -> Outcome<'a> {
+fn convert<'a>(context: &EvalContext<'a>, args: &[Value<'a>], strict: bool) -> EvalResult<'a> {
     let [Value::String(text)] = args else { return Err(no_such_overload()) };
     let parsed = parse(text, true, strict).and_then(|_| {
         let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
         let parts = parse(rest, false, strict)?;
-        unescape(fragment, Mode::Path).map(|_| (parts, fragment))
+        unescape(fragment, UrlPart::Path).map(|_| (parts, fragment))
     });
     let (parts, fragment) = match parsed {
         Ok(parsed) => parsed,
@@ -97,7 +98,7 @@ fn convert<'a>(context: &Context<'a>, args: &[Value<'a>], strict: bool) -> Outco
 }
 
 #[derive(Default)]
-struct Parts {
+struct UrlParts {
     scheme: String,
     authority: bool,
     user: String,
@@ -137,14 +138,14 @@ pub(crate) fn split(text: &str, strict: bool) -> Result<Split<'_>, String> {
     Ok(Split { scheme: parts.scheme, host: parts.host, user, query: parts.query, fragment })
 }
 
-fn parse(text: &str, request: bool, strict: bool) -> Result<Parts, String> {
+fn parse(text: &str, request: bool, strict: bool) -> Result<UrlParts, String> {
     if text.bytes().any(|byte| byte < 0x20 || byte == 0x7f) {
         return Err("net/url: invalid control character in URL".to_owned());
     }
     if text.is_empty() && request {
         return Err("empty url".to_owned());
     }
-    let mut parts = Parts::default();
+    let mut parts = UrlParts::default();
     if text == "*" {
         parts.path.push('*');
         return Ok(parts);
@@ -181,11 +182,11 @@ fn parse(text: &str, request: bool, strict: bool) -> Result<Parts, String> {
             if !valid_user(user) {
                 return Err("net/url: invalid userinfo".to_owned());
             }
-            unescape(user, Mode::Path)?;
+            unescape(user, UrlPart::Path)?;
             parts.user = format!("{user}@");
         }
     }
-    let path = unescape(rest, Mode::Path)?;
+    let path = unescape(rest, UrlPart::Path)?;
     parts.path = if valid_encoded(rest) { rest.to_owned() } else { escape(&path) };
     Ok(parts)
 }
@@ -225,7 +226,7 @@ fn parse_host(scheme: &str, host: &str, strict: bool) -> Result<String, String> 
     let strict = strict && matches!(scheme, "http" | "https");
     let colon = if strict { host.find(':') } else { host.rfind(':') };
     check_port(colon.and_then(|colon| host.get(colon..)).unwrap_or_default())?;
-    unescape(host, Mode::Host)
+    unescape(host, UrlPart::Host)
 }
 
 /// An IPv6 address in brackets, perhaps with a zone and a port.
@@ -235,7 +236,7 @@ fn ip_literal(host: &str) -> Result<String, String> {
     };
     check_port(port)?;
     let (address, zone) = name.split_at(name.find("%25").unwrap_or(name.len()));
-    let name = format!("{}{}", unescape(address, Mode::Host)?, unescape(zone, Mode::Zone)?);
+    let name = format!("{}{}", unescape(address, UrlPart::Host)?, unescape(zone, UrlPart::Zone)?);
     match ip::parse_address(&name) {
         Ok((IpAddr::V6(_), _)) => Ok(format!("[{name}]{port}")),
         Ok((IpAddr::V4(_), _)) => Err("invalid IP-literal".to_owned()),
@@ -251,14 +252,14 @@ fn check_port(port: &str) -> Result<(), String> {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Mode {
+enum UrlPart {
     Path,
     Host,
     Zone,
     Query,
 }
 
-fn unescape(text: &str, mode: Mode) -> Result<String, String> {
+fn unescape(text: &str, mode: UrlPart) -> Result<String, String> {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;
@@ -274,18 +275,21 @@ fn unescape(text: &str, mode: Mode) -> Result<String, String> {
                     quote(&String::from_utf8_lossy(bytes.get(at..end).unwrap_or_default()))
                 };
                 let Some(value) = value else { return Err(format!("invalid URL escape {}", shown())) };
-                if mode == Mode::Host && value < 0x80 && hex != Some("25") {
+                if mode == UrlPart::Host && value < 0x80 && hex != Some("25") {
                     return Err(format!("invalid URL escape {}", shown()));
                 }
-                if mode == Mode::Zone && hex != Some("25") && value != b' ' && !host_character(value) {
+                if mode == UrlPart::Zone && hex != Some("25") && value != b' ' && !host_character(value) {
                     return Err(format!("invalid URL escape {}", shown()));
                 }
                 out.push(value);
                 at += 3;
                 continue;
             }
-            b'+' if mode == Mode::Query => out.push(b' '),
-            byte if matches!(mode, Mode::Host | Mode::Zone) && *byte < 0x80 && !host_character(*byte) => {
+            b'+' if mode == UrlPart::Query => out.push(b' '),
+            byte if matches!(mode, UrlPart::Host | UrlPart::Zone)
+                && *byte < 0x80
+                && !host_character(*byte) =>
+            {
                 let shown = quote(&char::from(*byte).to_string());
                 return Err(format!("invalid character {shown} in host name"));
             }
@@ -331,11 +335,11 @@ fn split_port(host: &str) -> (&str, &str) {
 }
 
 /// Values by key; parts that cannot be read are left out.
-fn query<'a>(context: &Context<'a>, text: &str) -> Value<'a> {
+fn query<'a>(context: &EvalContext<'a>, text: &str) -> Value<'a> {
     let mut values: std::collections::BTreeMap<String, Vec<Value<'a>>> = std::collections::BTreeMap::new();
     for part in text.split('&').filter(|part| !part.is_empty() && !part.contains(';')) {
         let (key, value) = part.split_once('=').unwrap_or((part, ""));
-        if let (Ok(key), Ok(value)) = (unescape(key, Mode::Query), unescape(value, Mode::Query)) {
+        if let (Ok(key), Ok(value)) = (unescape(key, UrlPart::Query), unescape(value, UrlPart::Query)) {
             values.entry(key).or_default().push(context.text(&value));
         }
     }

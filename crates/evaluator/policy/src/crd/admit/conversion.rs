@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::spec::{Spec, text};
+use super::spec::{DefinitionSpec, text};
 use crate::cel::library::{formats, url};
 use crate::field::{FieldError, Path};
 use crate::release::Release;
@@ -14,8 +14,8 @@ const FORM: &str = "; desired format: https://host[/path]";
 
 /// Adds the errors of the conversion. `old` is that of the CRD before an update, and returns a field that could not be checked.
 pub(super) fn check(
-    spec: &Spec<'_>,
-    old: Option<&Spec<'_>>,
+    spec: &DefinitionSpec<'_>,
+    old: Option<&DefinitionSpec<'_>>,
     is_established: bool,
     release: Release,
     errors: &mut Vec<FieldError>,
@@ -74,7 +74,7 @@ pub(super) fn check(
     unchecked
 }
 
-fn conversion_of<'a>(spec: &Spec<'a>) -> Option<Value<'a>> {
+fn conversion_of<'a>(spec: &DefinitionSpec<'a>) -> Option<Value<'a>> {
     spec.value.field("conversion").filter(|conversion| matches!(conversion, Value::Object(_)))
 }
 

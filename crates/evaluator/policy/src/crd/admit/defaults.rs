@@ -5,8 +5,8 @@
 
 use crate::crd::embedded::{self, Undecodable};
 use crate::crd::rules;
-use crate::crd::rules::Compiled;
-use crate::field::{FieldError, Path, Step};
+use crate::crd::rules::CompiledRules;
+use crate::field::{FieldError, Path, PathStep, Validated};
 use crate::release::Release;
 use crate::schema::{Schema, prune, validate};
 use crate::value::{Arena, Value, identical};
@@ -18,26 +18,19 @@ pub(super) fn check(
     must_be_pruned: bool,
     release: Release,
     keep_going: &dyn Fn() -> bool,
-) -> Answer {
+) -> Validated {
     let root = Schema { is_embedded_resource: true, ..schema.clone() };
-    let mut checker = Checker {
+    let mut checker = DefaultChecker {
         release: Release::for_stored(release.server),
         must_be_pruned,
         budget: rules::BUDGET,
         keep_going,
-        answer: Answer::default(),
+        found: Validated::default(),
     };
     let around = Around { root: &root, steps: Vec::new(), in_meta: false };
     // The end of the budget is an error of its own.
     let _ = checker.schema(&root, &around, path);
-    checker.answer
-}
-
-/// The result of the checks of all defaults.
-#[derive(Default)]
-pub(super) struct Answer {
-    pub(super) errors: Vec<FieldError>,
-    pub(super) undecided: Vec<FieldError>,
+    checker.found
 }
 
 /// The object around a schema.
@@ -49,20 +42,20 @@ struct Around<'s> {
     in_meta: bool,
 }
 
-struct Checker<'k> {
+struct DefaultChecker<'k> {
     release: Release,
     must_be_pruned: bool,
     /// Cost that is left for the rules of all defaults.
     budget: u64,
     keep_going: &'k dyn Fn() -> bool,
-    answer: Answer,
+    found: Validated,
 }
 
 /// No more defaults are checked.
-struct Stop;
+struct DefaultsEnd;
 
-impl Checker<'_> {
-    fn schema(&mut self, schema: &Schema, around: &Around<'_>, path: &Path) -> Result<(), Stop> {
+impl DefaultChecker<'_> {
+    fn schema(&mut self, schema: &Schema, around: &Around<'_>, path: &Path) -> Result<(), DefaultsEnd> {
         let own;
         let around = if schema.is_embedded_resource {
             own = Around { root: schema, steps: Vec::new(), in_meta: false };
@@ -87,7 +80,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn default(&mut self, schema: &Schema, around: &Around<'_>, path: &Path) -> Result<(), Stop> {
+    fn default(&mut self, schema: &Schema, around: &Around<'_>, path: &Path) -> Result<(), DefaultsEnd> {
         let Some(default) = &schema.default else { return Ok(()) };
         let path = path.child("default");
         let arena = Arena::new();
@@ -99,9 +92,9 @@ impl Checker<'_> {
         };
         let Some(value) = decoded else { return Ok(()) };
         let found = validate::default(value, schema, &path, self.release);
-        self.answer.undecided.extend(found.undecided);
+        self.found.undecided.extend(found.undecided);
         if !found.errors.is_empty() {
-            self.answer.errors.extend(found.errors);
+            self.found.errors.extend(found.errors);
             return Ok(());
         }
         // The rules of the root are those of a resource.
@@ -120,19 +113,19 @@ impl Checker<'_> {
             let (pruned, _) = prune::prune(value, schema, schema.is_embedded_resource, arena);
             if !identical(pruned, value, &mut || true) {
                 let detail = "must not have unknown fields";
-                self.answer.errors.push(FieldError::invalid_value(path, value, detail));
+                self.found.errors.push(FieldError::invalid_value(path, value, detail));
             }
         }
         match embedded::decode(value, schema, arena) {
             Ok((value, _)) => {
-                let before = self.answer.errors.len();
-                embedded::validate(value, schema, path, self.release, &mut self.answer.errors);
-                (self.answer.errors.len() == before).then_some(value)
+                let before = self.found.errors.len();
+                embedded::validate(value, schema, path, self.release, &mut self.found.errors);
+                (self.found.errors.len() == before).then_some(value)
             }
             Err(fields) => {
                 let error = fields.first().map(Undecodable::in_default);
                 let below = error.map(|error| FieldError { path: path.join(&error.path), ..error });
-                self.answer.errors.extend(below);
+                self.found.errors.extend(below);
                 None
             }
         }
@@ -162,7 +155,7 @@ impl Checker<'_> {
         };
         let Some(why) = why else { return true };
         let detail = format!("must result in valid metadata: {why}");
-        self.answer.errors.push(FieldError::invalid_value(path, value, &detail));
+        self.found.errors.push(FieldError::invalid_value(path, value, &detail));
         false
     }
 
@@ -172,14 +165,14 @@ impl Checker<'_> {
         is_resource: bool,
         value: Value<'_>,
         path: &Path,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), DefaultsEnd> {
         if !rules::has_rules(schema) {
             return Ok(());
         }
-        let (compiled, errors) = Compiled::of(schema, is_resource, self.release);
+        let (compiled, errors) = CompiledRules::of(schema, is_resource, self.release);
         // Rules that don't compile are errors of their own. Without a message expression, an error has the rule.
         let is_message = |error: &FieldError| {
-            error.path.steps().last() == Some(&Step::Field("messageExpression".to_owned()))
+            error.path.steps().last() == Some(&PathStep::Field("messageExpression".to_owned()))
         };
         if !errors.iter().all(is_message) {
             return Ok(());
@@ -196,10 +189,10 @@ impl Checker<'_> {
         for judged in found {
             let below =
                 |error: FieldError| FieldError { path: path.join(&error.path), is_unnamed: false, ..error };
-            self.answer.errors.extend(judged.errors.into_iter().map(below));
-            self.answer.undecided.extend(judged.undecided.into_iter().map(below));
+            self.found.errors.extend(judged.errors.into_iter().map(below));
+            self.found.undecided.extend(judged.undecided.into_iter().map(below));
         }
-        self.budget = least.ok_or(Stop)?;
+        self.budget = least.ok_or(DefaultsEnd)?;
         Ok(())
     }
 }

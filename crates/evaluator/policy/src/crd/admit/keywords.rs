@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use crate::field::{FieldError, Path};
-use crate::schema::{Schema, Type};
+use crate::schema::{Schema, SchemaType};
 use crate::value::Value;
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
@@ -32,7 +32,7 @@ impl Strictness {
 
 /// The place of a schema in a CRD.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Within {
+pub(crate) struct KeywordPlace {
     is_root: bool,
     /// Whether the schema describes `metadata`, `apiVersion` or `kind` of an object.
     in_meta: bool,
@@ -40,7 +40,7 @@ pub(crate) struct Within {
     no_defaults: Option<String>,
 }
 
-impl Within {
+impl KeywordPlace {
     /// The root of a schema.
     pub(crate) fn root() -> Self {
         Self { is_root: true, ..Self::default() }
@@ -78,7 +78,7 @@ impl Within {
 /// Adds the errors of one schema.
 pub(crate) fn check(
     schema: &Schema,
-    within: &Within,
+    within: &KeywordPlace,
     strictness: Strictness,
     path: &Path,
     errors: &mut Vec<FieldError>,
@@ -107,7 +107,7 @@ pub(crate) fn check(
 }
 
 fn types(schema: &Schema, strictness: Strictness, path: &Path, errors: &mut Vec<FieldError>) {
-    let Some(Type::Other(name)) = &schema.kind else { return };
+    let Some(SchemaType::Other(name)) = &schema.kind else { return };
     let path = path.child("type");
     if strictness.types {
         errors.push(FieldError::not_supported(&path, name, &TYPES));
@@ -118,7 +118,7 @@ fn types(schema: &Schema, strictness: Strictness, path: &Path, errors: &mut Vec<
     }
 }
 
-fn unsupported(schema: &Schema, within: &Within, path: &Path, errors: &mut Vec<FieldError>) {
+fn unsupported(schema: &Schema, within: &KeywordPlace, path: &Path, errors: &mut Vec<FieldError>) {
     if let Some(reason) = within.no_defaults.as_ref().filter(|_| schema.default.is_some()) {
         errors.push(FieldError::forbidden(&path.child("default"), &format!("must not be set {reason}")));
     }
@@ -143,7 +143,7 @@ fn unsupported(schema: &Schema, within: &Within, path: &Path, errors: &mut Vec<F
 }
 
 /// Checks that a schema with another keyword has a type.
-fn typed(schema: &Schema, wanted: &Type, keyword: &str, path: &Path, errors: &mut Vec<FieldError>) {
+fn typed(schema: &Schema, wanted: &SchemaType, keyword: &str, path: &Path, errors: &mut Vec<FieldError>) {
     let detail = format!("must be {} if {keyword} is specified", wanted.name());
     let path = path.child("type");
     errors.push(match schema.type_name() {
@@ -154,8 +154,8 @@ fn typed(schema: &Schema, wanted: &Type, keyword: &str, path: &Path, errors: &mu
 
 fn map_type(schema: &Schema, path: &Path, errors: &mut Vec<FieldError>) {
     let Some(map_type) = schema.map_type.as_deref() else { return };
-    if schema.kind != Some(Type::Object) {
-        typed(schema, &Type::Object, MAP_TYPE, path, errors);
+    if schema.kind != Some(SchemaType::Object) {
+        typed(schema, &SchemaType::Object, MAP_TYPE, path, errors);
     }
     let supported = ["atomic", "granular"];
     if !supported.contains(&map_type) {
@@ -165,13 +165,13 @@ fn map_type(schema: &Schema, path: &Path, errors: &mut Vec<FieldError>) {
 
 fn list_type(schema: &Schema, strictness: Strictness, path: &Path, errors: &mut Vec<FieldError>) {
     let Some(list_type) = schema.list_type.as_deref() else { return };
-    if schema.kind != Some(Type::Array) {
-        typed(schema, &Type::Array, LIST_TYPE, path, errors);
+    if schema.kind != Some(SchemaType::Array) {
+        typed(schema, &SchemaType::Array, LIST_TYPE, path, errors);
     } else if let Some(items) =
         schema.items.as_deref().filter(|_| list_type == "set" && strictness.atomic_sets)
         && !is_atomic(items)
     {
-        let keyword = if items.kind == Some(Type::Array) { LIST_TYPE } else { MAP_TYPE };
+        let keyword = if items.kind == Some(SchemaType::Array) { LIST_TYPE } else { MAP_TYPE };
         let path = path.child("items").child(keyword);
         // The API server prints the list type in both errors.
         let value = items.list_type.as_deref().map_or(Value::Null, Value::String);
@@ -187,8 +187,8 @@ fn list_type(schema: &Schema, strictness: Strictness, path: &Path, errors: &mut 
 /// Whether the elements of a set can be compared as a whole. Lists are atomic by default, and objects are not.
 pub(super) fn is_atomic(items: &Schema) -> bool {
     match items.kind {
-        Some(Type::Array) => items.list_type.as_deref().is_none_or(|of| of == "atomic"),
-        Some(Type::Object) => items.map_type.as_deref() == Some("atomic"),
+        Some(SchemaType::Array) => items.list_type.as_deref().is_none_or(|of| of == "atomic"),
+        Some(SchemaType::Object) => items.map_type.as_deref() == Some("atomic"),
         _ => true,
     }
 }
@@ -220,7 +220,7 @@ fn map_list(schema: &Schema, path: &Path, errors: &mut Vec<FieldError>) {
         }
         return;
     };
-    if items.kind != Some(Type::Object) {
+    if items.kind != Some(SchemaType::Object) {
         let detail = "must be object if parent array's x-kubernetes-list-type is map";
         errors.push(FieldError::invalid(&items_path.child("type"), items.type_name(), detail));
         return;
@@ -235,7 +235,7 @@ fn map_list(schema: &Schema, path: &Path, errors: &mut Vec<FieldError>) {
     let mut seen = HashSet::new();
     for key in keys {
         match items.property(key) {
-            Some(property) if matches!(property.kind, Some(Type::Array | Type::Object)) => {
+            Some(property) if matches!(property.kind, Some(SchemaType::Array | SchemaType::Object)) => {
                 let path = items_path.child("properties").key(key).child("type");
                 let detail = "must be a scalar type if parent array's x-kubernetes-list-type is map";
                 errors.push(FieldError::invalid(&path, items.type_name(), detail));

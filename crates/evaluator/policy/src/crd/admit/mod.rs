@@ -25,41 +25,19 @@ mod warnings;
 use super::Crd;
 use super::rules;
 use crate::cel::library::url;
-use crate::field::{ErrorKind, FieldError, Path, Step};
-use crate::meta::{Checks, NameSyntax};
+use crate::field::{FieldError, Path, PathStep, Validated, remove_duplicates};
+use crate::meta::{MetadataChecks, NameSyntax};
 use crate::release::Release;
 use crate::schema::{Schema, structural};
 use crate::value::Value;
 use ratchet::Ratchet;
-use spec::Spec;
+use spec::DefinitionSpec;
 
 /// The annotation without which the API server refuses CRDs of its own groups.
 const APPROVAL: &str = "api-approved.kubernetes.io";
 
 /// The fields that the root of a schema can have if the status has a schema of its own, as the API server names them.
 const ROOT_FIELDS: &str = "[Description Type Format Title Maximum ExclusiveMaximum Minimum ExclusiveMinimum MaxLength MinLength Pattern MaxItems MinItems UniqueItems MultipleOf Required Items Properties ExternalDocs Example XPreserveUnknownFields XValidations]";
-
-/// An error of a CRD.
-#[derive(Clone, Debug)]
-pub struct Refusal {
-    /// The API server's error. Its path can be that of a field that only the API server has, such as `spec.validation`.
-    pub error: FieldError,
-    /// The field of the document.
-    pub place: Path,
-    /// A change with which a rule is cheap enough, or empty.
-    pub hint: String,
-}
-
-/// The API server's answer to a CRD, before it evaluates policies.
-#[derive(Clone, Debug, Default)]
-pub struct Admission {
-    /// The errors for which it refuses the CRD.
-    pub refused: Vec<Refusal>,
-    /// Fields whose validity is not known, with the reason. If there are any, more errors are possible.
-    pub undecided: Vec<FieldError>,
-    /// Warnings, if there are no errors.
-    pub warnings: Vec<String>,
-}
 
 /// Checks a decoded CRD on an API server of a minor. `full` is the same CRD with the empty lists and maps of its schemas, which the API
 /// server checks, but does not compare. `old` is the CRD before an update. If `keep_going` returns false, defaults are undecided.
@@ -69,29 +47,29 @@ pub fn admit(
     old: Option<Value<'_>>,
     server: u8,
     keep_going: &dyn Fn() -> bool,
-) -> Admission {
+) -> Validated {
     let release = Release::for_new(server);
-    let mut found = Found::new(release);
     let read = |crd: Value<'_>| Crd::read(crd);
     let (crd, previous) = match (read(full), old.map(read).transpose()) {
         (Ok(crd), Ok(previous)) => (crd, previous),
-        (Err(errors), _) => {
-            found.errors = errors;
-            return found.finish();
+        (Err(mut errors), _) => {
+            remove_duplicates(&mut errors);
+            return Validated { errors, ..Validated::default() };
         }
         (Ok(_), Err(errors)) => {
             let unread =
                 |error: FieldError| FieldError { body: format!("of the old CRD: {}", error.body), ..error };
-            found.undecided = errors.into_iter().map(unread).collect();
-            return found.finish();
+            let undecided = errors.into_iter().map(unread).collect();
+            return Validated { undecided, ..Validated::default() };
         }
     };
     let ratchet = match (old, &previous) {
         (Some(old), Some(previous)) => Ratchet::of(previous, [new, old], release),
         _ => Ratchet::all(),
     };
-    let spec = Spec::new(new);
-    let before = old.map(Spec::new);
+    let mut found = CrdChecks { release, errors: Vec::new(), undecided: Vec::new() };
+    let spec = DefinitionSpec::new(new);
+    let before = old.map(DefinitionSpec::new);
     found.metadata(new, old, &spec);
     spec.check(&mut found.errors);
     found.schemas(&crd, &spec, &ratchet, keep_going);
@@ -106,55 +84,29 @@ pub fn admit(
     found.status(&spec, old.zip(before.as_ref()));
     found.approval(new, old);
     found.preserve(new, old);
-    if found.errors.is_empty() {
-        found.warnings = warnings::of(&crd, previous.as_ref(), release);
-    }
-    found.finish()
+    let CrdChecks { mut errors, undecided, .. } = found;
+    remove_duplicates(&mut errors);
+    let is_valid = errors.is_empty();
+    let warnings = if is_valid { warnings::of(&crd, previous.as_ref(), release) } else { Vec::new() };
+    Validated { errors, undecided, unchanged: Vec::new(), warnings }
 }
 
-/// The results so far.
-struct Found {
+/// State of the checks.
+struct CrdChecks {
     release: Release,
     errors: Vec<FieldError>,
-    /// Changes that make a rule cheap enough, by the printed path of its error.
-    hints: Vec<(Path, rules::Hint)>,
     undecided: Vec<FieldError>,
-    warnings: Vec<String>,
 }
 
-impl Found {
-    fn new(release: Release) -> Self {
-        Self { release, errors: Vec::new(), hints: Vec::new(), undecided: Vec::new(), warnings: Vec::new() }
-    }
-
-    fn finish(self) -> Admission {
-        let Self { errors, mut hints, undecided, warnings, .. } = self;
-        // A rule has an error about its own cost first, and then one about the cost of all rules.
-        let mut hint_of = |path: &Path| {
-            let found = hints.iter().position(|(of, _)| of == path)?;
-            Some(sentence(&hints.swap_remove(found).1))
-        };
-        let mut seen = std::collections::HashSet::new();
-        let refused = errors
-            .into_iter()
-            .filter(|error| seen.insert(error.to_string()))
-            .map(|error| Refusal {
-                place: place(&error.path),
-                hint: if error.kind == ErrorKind::Forbidden { hint_of(&error.path) } else { None }
-                    .unwrap_or_default(),
-                error,
-            })
-            .collect();
-        Admission { refused, undecided, warnings }
-    }
-
+impl CrdChecks {
     /// Checks the metadata. An update does not check the name again.
-    fn metadata(&mut self, new: Value<'_>, old: Option<Value<'_>>, spec: &Spec<'_>) {
+    fn metadata(&mut self, new: Value<'_>, old: Option<Value<'_>>, spec: &DefinitionSpec<'_>) {
         let (path, release) = (Path::new("metadata"), self.release);
         let metadata = new.field("metadata").unwrap_or_default();
         let name = spec::text(metadata, "name");
         let names = NameSyntax::Subdomain;
-        let checks = Checks { release, path: &path, namespaced: false, names, name, is_embedded: false };
+        let checks =
+            MetadataChecks { release, path: &path, namespaced: false, names, name, is_embedded: false };
         if let Some(old) = old {
             let old = old.field("metadata").unwrap_or_default();
             return checks.update(metadata, old, &mut self.errors);
@@ -171,7 +123,13 @@ impl Found {
     }
 
     /// Checks the schema of each version, or that of all versions.
-    fn schemas(&mut self, crd: &Crd, spec: &Spec<'_>, ratchet: &Ratchet, keep_going: &dyn Fn() -> bool) {
+    fn schemas(
+        &mut self,
+        crd: &Crd,
+        spec: &DefinitionSpec<'_>,
+        ratchet: &Ratchet,
+        keep_going: &dyn Fn() -> bool,
+    ) {
         let keeps = matches!(spec.value.field("preserveUnknownFields"), Some(Value::Bool(true)));
         let any = |is_found: &dyn Fn(&Schema) -> bool| {
             let mut schemas = crd.versions.iter().filter_map(|version| version.schema.as_ref());
@@ -199,7 +157,7 @@ impl Found {
             let Some(version) = crd.versions.get(part.index) else { continue };
             let Some(schema) = &version.schema else { continue };
             let path = part.path.child("openAPIV3Schema");
-            let options = rules::Options {
+            let options = rules::RuleOptions {
                 release: self.release,
                 stored: &ratchet.stored,
                 is_unchanged: ratchet.unchanged.contains(&version.name),
@@ -226,9 +184,8 @@ impl Found {
                 self.errors.extend_from_slice(&errors);
                 errors.is_empty()
             };
-            let checked = rules::check(schema, rules::Options { compiles, ..options }, &path);
-            self.errors.extend(checked.errors);
-            self.hints.extend(checked.hints);
+            let errors = rules::check(schema, rules::RuleOptions { compiles, ..options }, &path);
+            self.errors.extend(errors);
             if must_be_structural && !is_supported && self.errors.len() == before {
                 let detail = "OpenAPIV3Schema 'schema' is not supported";
                 self.errors.push(FieldError::invalid(&path, "", detail));
@@ -253,7 +210,7 @@ impl Found {
     }
 
     /// Checks the status, which is that before the update.
-    fn status(&mut self, spec: &Spec<'_>, old: Option<(Value<'_>, &Spec<'_>)>) {
+    fn status(&mut self, spec: &DefinitionSpec<'_>, old: Option<(Value<'_>, &DefinitionSpec<'_>)>) {
         let Some((old, before)) = old else {
             let stored: Vec<&str> = spec.storage().into_iter().take(1).collect();
             return spec::stored_versions(spec, &stored, self.release, &mut self.errors);
@@ -322,13 +279,6 @@ impl Found {
     }
 }
 
-/// The sentence about bounds with which a rule is cheap enough.
-fn sentence(hint: &rules::Hint) -> String {
-    let size = |(keyword, path): &(&str, Path)| format!("{keyword}: {} in {}", hint.bound, place(path));
-    let sizes: Vec<String> = hint.sizes.iter().map(size).collect();
-    format!("the API server accepts the rule with {}", sizes.join(", and "))
-}
-
 /// The state of an approval.
 #[derive(PartialEq, Eq)]
 enum Approval {
@@ -382,10 +332,10 @@ fn has_extensions(schema: &Schema) -> bool {
         || !schema.rules.is_empty()
 }
 
-/// The field of the document that the API server names by a path. It moves fields that all versions share, and renames some.
-fn place(path: &Path) -> Path {
+/// Returns the field of the document that an error of the API server names by a path. The API server moves fields that all versions share, and renames some.
+pub fn document_path(path: &Path) -> Path {
     let version = Path::new("spec").child("versions").index(0);
-    let field = |step: &Step| if let Step::Field(name) = step { name.clone() } else { String::new() };
+    let field = |step: &PathStep| if let PathStep::Field(name) = step { name.clone() } else { String::new() };
     let names: Vec<String> = path.steps().iter().take(3).map(field).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let (start, skipped) = match names.as_slice() {
@@ -404,7 +354,7 @@ fn place(path: &Path) -> Path {
     };
     let rest = path.steps().iter().skip(skipped);
     rest.fold(start, |path, step| match step {
-        Step::Field(name) if name == "JSONPath" => path.child("jsonPath"),
+        PathStep::Field(name) if name == "JSONPath" => path.child("jsonPath"),
         step => path.step(step),
     })
 }

@@ -9,7 +9,7 @@ use crate::crd::Crd;
 use crate::crd::rules::StoredRules;
 use crate::field::Path;
 use crate::release::Release;
-use crate::schema::{Schema, Type, prune};
+use crate::schema::{Schema, SchemaType, prune};
 use crate::value::{Arena, Value, identical, write_json};
 
 /// Which checks a CRD must pass.
@@ -49,7 +49,7 @@ impl Ratchet {
             !schemas.iter().any(|schema| schema.any(&mut |schema| is_defect(schema)))
         };
         let strictness = Strictness {
-            types: none(&|schema| matches!(schema.kind, Some(Type::Other(_)))),
+            types: none(&|schema| matches!(schema.kind, Some(SchemaType::Other(_)))),
             atomic_sets: none(&|schema| {
                 schema.list_type.as_deref() == Some("set")
                     && schema.items.as_deref().is_some_and(|items| !keywords::is_atomic(items))

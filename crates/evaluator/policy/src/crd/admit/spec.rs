@@ -9,7 +9,7 @@ use crate::cel::library::formats;
 use crate::crd::rules::field_path;
 use crate::field::{FieldError, Path};
 use crate::release::Release;
-use crate::schema::{Schema, Type};
+use crate::schema::{Schema, SchemaType};
 use crate::value::format::{is_printable, lowercase};
 use crate::value::{Value, equal};
 
@@ -23,14 +23,14 @@ const MAX_SELECTABLE: usize = 8;
 const MAX_WARNING: usize = 256;
 
 /// The specification of a CRD.
-pub(super) struct Spec<'a> {
+pub(super) struct DefinitionSpec<'a> {
     pub(super) value: Value<'a>,
     pub(super) path: Path,
     pub(super) versions: Vec<Value<'a>>,
 }
 
 /// A field of a version, or of all versions.
-pub(super) struct Part<'a> {
+pub(super) struct SpecPart<'a> {
     /// The version, or the first of all.
     pub(super) index: usize,
     /// Whether it is that of all versions.
@@ -40,7 +40,7 @@ pub(super) struct Part<'a> {
     pub(super) value: Value<'a>,
 }
 
-impl<'a> Spec<'a> {
+impl<'a> DefinitionSpec<'a> {
     pub(super) fn new(crd: Value<'a>) -> Self {
         let value = crd.field("spec").unwrap_or_default();
         let versions = value.field("versions").unwrap_or_default().all_elements().collect();
@@ -62,14 +62,14 @@ impl<'a> Spec<'a> {
     }
 
     /// The values of a field of the versions. If all are equal, there is one with another name.
-    pub(super) fn parts(&self, own: &str, shared: &str) -> Vec<Part<'a>> {
-        let part = |(index, version): (usize, &Value<'a>)| Part {
+    pub(super) fn parts(&self, own: &str, shared: &str) -> Vec<SpecPart<'a>> {
+        let part = |(index, version): (usize, &Value<'a>)| SpecPart {
             index,
             is_shared: false,
             path: self.path.child("versions").index(index).child(own),
             value: version.field(own).unwrap_or_default(),
         };
-        let mut parts: Vec<Part<'a>> = self.versions.iter().enumerate().map(part).collect();
+        let mut parts: Vec<SpecPart<'a>> = self.versions.iter().enumerate().map(part).collect();
         if let Some((first, others)) = parts.split_first_mut()
             && others.iter().all(|other| equal(&first.value, &other.value))
         {
@@ -81,7 +81,7 @@ impl<'a> Spec<'a> {
     }
 
     /// Whether a version has the subresource `status`, or any version.
-    pub(super) fn has_status(&self, part: &Part<'_>) -> bool {
+    pub(super) fn has_status(&self, part: &SpecPart<'_>) -> bool {
         let has = |version: &Value<'_>| {
             let status = version.field("subresources").and_then(|subresources| subresources.field("status"));
             matches!(status, Some(Value::Object(_)))
@@ -150,7 +150,7 @@ impl<'a> Spec<'a> {
     pub(super) fn selectable_fields<'s>(
         &self,
         schema_of: impl Fn(usize) -> Option<&'s Schema>,
-        old: Option<&Spec<'_>>,
+        old: Option<&DefinitionSpec<'_>>,
         release: Release,
         errors: &mut Vec<FieldError>,
     ) {
@@ -181,7 +181,7 @@ impl<'a> Spec<'a> {
 }
 
 /// Whether the fields for selectors are too many in the old CRD as well, and unchanged.
-fn keeps(old: &Spec<'_>, new: &Spec<'_>, part: &Part<'_>) -> bool {
+fn keeps(old: &DefinitionSpec<'_>, new: &DefinitionSpec<'_>, part: &SpecPart<'_>) -> bool {
     let name = new.versions.get(part.index).map(|version| text(*version, "name")).unwrap_or_default();
     old.parts("selectableFields", "selectableFields").iter().any(|before| {
         let is_same_version = || {
@@ -342,7 +342,7 @@ fn selectable(fields: Value<'_>, schema: &Schema, path: &Path, errors: &mut Vec<
             invalid("must not point to fields in metadata");
         }
         let kind = of.and_then(|of| of.kind.as_ref());
-        if !matches!(kind, Some(Type::String | Type::Boolean | Type::Integer)) {
+        if !matches!(kind, Some(SchemaType::String | SchemaType::Boolean | SchemaType::Integer)) {
             invalid(
                 "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.",
             );
@@ -356,7 +356,7 @@ fn selectable(fields: Value<'_>, schema: &Schema, path: &Path, errors: &mut Vec<
 
 /// Adds the errors of the versions that objects are stored in. `stored` are those of the status.
 pub(super) fn stored_versions(
-    spec: &Spec<'_>,
+    spec: &DefinitionSpec<'_>,
     stored: &[&str],
     release: Release,
     errors: &mut Vec<FieldError>,
@@ -384,8 +384,13 @@ pub(super) fn stored_versions(
 }
 
 /// Adds the errors of fields that can't change.
-pub(super) fn immutable(new: &Spec<'_>, old: &Spec<'_>, is_established: bool, errors: &mut Vec<FieldError>) {
-    let of_names = |spec: &Spec<'_>, field: &str| {
+pub(super) fn immutable(
+    new: &DefinitionSpec<'_>,
+    old: &DefinitionSpec<'_>,
+    is_established: bool,
+    errors: &mut Vec<FieldError>,
+) {
+    let of_names = |spec: &DefinitionSpec<'_>, field: &str| {
         spec.value.field("names").map(|names| text(names, field).to_owned()).unwrap_or_default()
     };
     let mut compare = |path: Path, new: &str, old: &str| {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::crd::Crd;
 use crate::release::Release;
-use crate::schema::{Schema, Type, formats};
+use crate::schema::{Schema, SchemaType, formats};
 
 /// Returns the warnings about a CRD. An update warns only of what the old CRD does not have.
 pub(super) fn of(crd: &Crd, old: Option<&Crd>, release: Release) -> Vec<String> {
@@ -49,7 +49,7 @@ fn sets(crd: &Crd) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     each(crd, &mut |schema| {
         let items = schema.items.as_deref().filter(|_| schema.list_type.as_deref() == Some("set"));
-        if let Some(Type::Object | Type::Array) = items.and_then(|items| items.kind.as_ref()) {
+        if let Some(SchemaType::Object | SchemaType::Array) = items.and_then(|items| items.kind.as_ref()) {
             let kind = items.map(Schema::type_name).unwrap_or_default();
             found.insert(format!(
                 "x-kubernetes-list-type: set for items of type \"{kind}\" is not supported by server-side apply or CEL validation rules"

@@ -91,7 +91,7 @@ impl Class {
 
 /// A difference that can break an existing object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct CrdChange {
     /// Its class.
     pub class: Class,
     /// The version that it is about, or empty for all versions.
@@ -110,11 +110,11 @@ pub struct Change {
 #[derive(Clone, Copy)]
 pub(super) struct SchemaPlace<'p> {
     above: Option<&'p SchemaPlace<'p>>,
-    step: Step<'p>,
+    step: SchemaStep<'p>,
 }
 
 #[derive(Clone, Copy)]
-enum Step<'p> {
+enum SchemaStep<'p> {
     Root,
     Property(&'p str),
     /// A field that is not declared by name.
@@ -124,28 +124,28 @@ enum Step<'p> {
 
 impl<'p> SchemaPlace<'p> {
     pub(super) fn root() -> Self {
-        Self { above: None, step: Step::Root }
+        Self { above: None, step: SchemaStep::Root }
     }
 
     pub(super) fn property(&'p self, name: &'p str) -> Self {
-        Self { above: Some(self), step: Step::Property(name) }
+        Self { above: Some(self), step: SchemaStep::Property(name) }
     }
 
     pub(super) fn entry(&'p self) -> Self {
-        Self { above: Some(self), step: Step::Entry }
+        Self { above: Some(self), step: SchemaStep::Entry }
     }
 
     pub(super) fn item(&'p self) -> Self {
-        Self { above: Some(self), step: Step::Item }
+        Self { above: Some(self), step: SchemaStep::Item }
     }
 
     /// Whether this is the place of the whole object.
     pub(super) fn is_root(&self) -> bool {
-        matches!(self.step, Step::Root)
+        matches!(self.step, SchemaStep::Root)
     }
 
     /// The steps from the top.
-    fn steps(&self) -> Vec<Step<'p>> {
+    fn steps(&self) -> Vec<SchemaStep<'p>> {
         let mut steps = Vec::new();
         let mut at = Some(self);
         while let Some(place) = at {
@@ -163,10 +163,10 @@ impl<'p> SchemaPlace<'p> {
             let dot = if field.is_empty() { "" } else { "." };
             // Writing to a `String` cannot fail.
             let _ = match step {
-                Step::Root => Ok(()),
-                Step::Property(name) => write!(field, "{dot}{name}"),
-                Step::Entry => write!(field, "{dot}*"),
-                Step::Item => write!(field, "[*]"),
+                SchemaStep::Root => Ok(()),
+                SchemaStep::Property(name) => write!(field, "{dot}{name}"),
+                SchemaStep::Entry => write!(field, "{dot}*"),
+                SchemaStep::Item => write!(field, "[*]"),
             };
         }
         field
@@ -175,10 +175,10 @@ impl<'p> SchemaPlace<'p> {
     /// The path of the schema in a CRD.
     pub(super) fn path(&self, base: &Path) -> Path {
         self.steps().into_iter().fold(base.clone(), |path, step| match step {
-            Step::Root => path,
-            Step::Property(name) => path.child("properties").key(name),
-            Step::Entry => path.child("additionalProperties"),
-            Step::Item => path.child("items"),
+            SchemaStep::Root => path,
+            SchemaStep::Property(name) => path.child("properties").key(name),
+            SchemaStep::Entry => path.child("additionalProperties"),
+            SchemaStep::Item => path.child("items"),
         })
     }
 }

@@ -10,7 +10,7 @@ use super::change::{Class, SchemaPlace};
 use super::{Comparer, types};
 use crate::cel::constant::Constant;
 use crate::release::{NEWEST, Release};
-use crate::schema::{Checks, Schema, formats, structural};
+use crate::schema::{Schema, ValueChecks, formats, structural};
 use crate::value::Arena;
 use crate::value::format::{go_json, quote};
 
@@ -39,10 +39,10 @@ pub(super) fn compare(
     place: &SchemaPlace<'_>,
 ) {
     let Some(checks) = new.checks.as_deref() else { return };
-    let none = Checks::default();
+    let none = ValueChecks::default();
     let before = old.checks.as_deref().unwrap_or(&none);
     // A field that is added to the model must be added to the comparison.
-    let Checks {
+    let ValueChecks {
         format: _,
         maximum: _,
         exclusive_maximum: _,
@@ -140,7 +140,7 @@ fn was<T: std::fmt::Display>(name: &str, old: Option<T>, new: T) -> String {
     }
 }
 
-fn numbers(comparer: &mut Comparer<'_>, old: &Checks, new: &Checks, place: &SchemaPlace<'_>) {
+fn numbers(comparer: &mut Comparer<'_>, old: &ValueChecks, new: &ValueChecks, place: &SchemaPlace<'_>) {
     // A bound that excludes itself is narrower than one that does not.
     let shown =
         |bound: f64, is_exclusive: bool| format!("{bound}{}", if is_exclusive { " (exclusive)" } else { "" });
@@ -176,7 +176,7 @@ fn numbers(comparer: &mut Comparer<'_>, old: &Checks, new: &Checks, place: &Sche
     }
 }
 
-fn enumeration(comparer: &mut Comparer<'_>, old: &Checks, new: &Checks, place: &SchemaPlace<'_>) {
+fn enumeration(comparer: &mut Comparer<'_>, old: &ValueChecks, new: &ValueChecks, place: &SchemaPlace<'_>) {
     if new.values.is_empty() {
         return;
     }
@@ -221,7 +221,7 @@ fn format(comparer: &mut Comparer<'_>, old: &Schema, new: &Schema, place: &Schem
 
 /// Compares `allOf`, `anyOf`, `oneOf` and `not`. A condition accepts all old values if each alternative of the old schema is accepted.
 fn conditions(comparer: &mut Comparer<'_>, old: &Schema, new: &Schema, place: &SchemaPlace<'_>) {
-    let none = Checks::default();
+    let none = ValueChecks::default();
     let before = old.checks.as_deref().unwrap_or(&none);
     let Some(after) = new.checks.as_deref().filter(|checks| checks.has_junctors()) else { return };
     let report = |comparer: &mut Comparer<'_>, keyword: &str, detail: &str| {

@@ -59,11 +59,11 @@ const PLAIN: &[&str] = &[
 ];
 
 /// Unknown fields by version and path in it, with their JSON.
-pub(super) type Unknown = BTreeMap<(String, Path), String>;
+pub(super) type UnknownFields = BTreeMap<(String, Path), String>;
 
 /// Returns the unknown fields of a CRD.
-pub(super) fn unknown(crd: Value<'_>) -> Unknown {
-    let mut finder = Finder { version: String::new(), found: Unknown::new() };
+pub(super) fn unknown(crd: Value<'_>) -> UnknownFields {
+    let mut finder = UnknownFinder { version: String::new(), found: UnknownFields::new() };
     let spec = crd.field("spec").unwrap_or_default();
     finder.rest(spec, &Path::new("spec"), &|name| SPEC.contains(&name));
     for version in spec.field("versions").unwrap_or_default().elements() {
@@ -81,12 +81,12 @@ pub(super) fn unknown(crd: Value<'_>) -> Unknown {
     finder.found
 }
 
-struct Finder {
+struct UnknownFinder {
     version: String,
-    found: Unknown,
+    found: UnknownFields,
 }
 
-impl Finder {
+impl UnknownFinder {
     /// Keeps the fields of an object that are not known.
     fn rest(&mut self, object: Value<'_>, path: &Path, is_known: &dyn Fn(&str) -> bool) {
         let Value::Object(entries) = object else { return };

@@ -21,7 +21,7 @@ mod schema;
 #[cfg(test)]
 mod tests;
 
-pub use change::{Change, Class};
+pub use change::{Class, CrdChange};
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -54,7 +54,7 @@ struct Comparer<'c> {
     /// Whether the CRDs keep all unknown fields.
     pub(super) keeps_all: Both,
     pub(super) steps: usize,
-    pub(super) changes: Vec<Change>,
+    pub(super) changes: Vec<CrdChange>,
     /// Whether the comparison only asks if there is a change.
     is_probe: bool,
 }
@@ -115,12 +115,12 @@ impl<'a> Definition<'a> {
 }
 
 /// Returns the changes that can break an existing object, in the order of versions and fields.
-pub fn compare(old: &Definition<'_>, new: &Definition<'_>) -> Vec<Change> {
+pub fn compare(old: &Definition<'_>, new: &Definition<'_>) -> Vec<CrdChange> {
     within(MAX_STEPS, old, new)
 }
 
 /// Compares two CRDs with a limit of steps.
-fn within(steps: usize, old: &Definition<'_>, new: &Definition<'_>) -> Vec<Change> {
+fn within(steps: usize, old: &Definition<'_>, new: &Definition<'_>) -> Vec<CrdChange> {
     let mut comparison = Comparison { old, new, changes: Vec::new(), steps };
     comparison.names();
     comparison.versions();
@@ -133,7 +133,7 @@ fn within(steps: usize, old: &Definition<'_>, new: &Definition<'_>) -> Vec<Chang
 struct Comparison<'c, 'a> {
     old: &'c Definition<'a>,
     new: &'c Definition<'a>,
-    changes: Vec<Change>,
+    changes: Vec<CrdChange>,
     /// Pairs of schemas that can still be visited.
     steps: usize,
 }
@@ -141,7 +141,7 @@ struct Comparison<'c, 'a> {
 impl Comparison<'_, '_> {
     fn push(&mut self, class: Class, version: &str, path: Path, detail: String) {
         let (field, version) = (String::new(), version.to_owned());
-        let change = Change { class, version, stored_as: None, field, path, detail };
+        let change = CrdChange { class, version, stored_as: None, field, path, detail };
         if !self.changes.contains(&change) {
             self.changes.push(change);
         }

@@ -11,13 +11,15 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use super::change::{Change, Class, SchemaPlace};
+use super::change::{Class, CrdChange, SchemaPlace};
 use super::{Both, Comparer, checks, types};
 use crate::crd::embedded;
-use crate::crd::rules::{BUDGET, Compiled, has_rules};
+use crate::crd::rules::{BUDGET, CompiledRules, has_rules};
 use crate::field::{FieldError, Path};
 use crate::release::{NEWEST, Release};
-use crate::schema::{Additional, Checks, Rule, Schema, Type, defaults, list_types, validate};
+use crate::schema::{
+    Additional, Schema, SchemaType, ValidationRule, ValueChecks, defaults, list_types, validate,
+};
 use crate::value::format::quote;
 use crate::value::{Arena, Value};
 
@@ -43,11 +45,12 @@ pub(super) static ANY: LazyLock<Schema> =
 /// A value of any type that keeps no fields, as below `additionalProperties: true`.
 static EMPTY: LazyLock<Schema> = LazyLock::new(|| Schema { nullable: true, ..Schema::default() });
 
-static STRING: LazyLock<Schema> = LazyLock::new(|| Schema { kind: Some(Type::String), ..Schema::default() });
+static STRING: LazyLock<Schema> =
+    LazyLock::new(|| Schema { kind: Some(SchemaType::String), ..Schema::default() });
 
 /// The metadata of every object. The schema of a CRD can restrict the names only.
 static METADATA: LazyLock<Schema> = LazyLock::new(|| Schema {
-    kind: Some(Type::Object),
+    kind: Some(SchemaType::Object),
     properties: ["generateName", "name"].map(|name| (name.into(), STRING.clone())).into(),
     preserve: Some(true),
     ..Schema::default()
@@ -56,7 +59,7 @@ static METADATA: LazyLock<Schema> = LazyLock::new(|| Schema {
 /// Facts about the schemas above a pair of schemas.
 #[allow(clippy::struct_excessive_bools, reason = "independent facts about a place")]
 #[derive(Clone, Copy)]
-struct Context<'c> {
+struct SchemaContext<'c> {
     /// Whether unknown fields are removed here.
     prunes: bool,
     /// Whether the list above keeps unknown fields.
@@ -78,7 +81,7 @@ struct Context<'c> {
     keys: &'c [Box<str>],
 }
 
-impl Context<'_> {
+impl SchemaContext<'_> {
     /// Returns that of a schema with nothing above it.
     fn top(prunes: bool) -> Self {
         Self {
@@ -108,9 +111,9 @@ impl<'c> Comparer<'c> {
     }
 
     /// Compares the schemas of two versions. Returns all changes and the steps that are left.
-    pub(super) fn compare(mut self, old: &Schema, new: &Schema) -> (Vec<Change>, usize) {
+    pub(super) fn compare(mut self, old: &Schema, new: &Schema) -> (Vec<CrdChange>, usize) {
         let root = SchemaPlace::root();
-        self.node(old, new, &root, Context::top(true));
+        self.node(old, new, &root, SchemaContext::top(true));
         if self.steps == 0 {
             // The limit of changes does not apply to this one.
             self.changes.truncate(MAX_CHANGES - 1);
@@ -136,7 +139,7 @@ impl<'c> Comparer<'c> {
             return;
         }
         let path = place.path(self.base);
-        self.changes.push(Change {
+        self.changes.push(CrdChange {
             class,
             version: self.version.to_owned(),
             stored_as: self.stored_as.map(str::to_owned),
@@ -152,13 +155,13 @@ impl<'c> Comparer<'c> {
         let is_probe = std::mem::replace(&mut self.is_probe, true);
         // A place of its own: the root has fields that are always present.
         let root = SchemaPlace::root();
-        self.node(old, new, &root.item(), Context::top(false));
+        self.node(old, new, &root.item(), SchemaContext::top(false));
         self.is_probe = is_probe;
         let found = std::mem::replace(&mut self.changes, changes);
         found.is_empty() && self.steps > 0
     }
 
-    fn node(&mut self, old: &Schema, new: &Schema, place: &SchemaPlace<'_>, context: Context<'_>) {
+    fn node(&mut self, old: &Schema, new: &Schema, place: &SchemaPlace<'_>, context: SchemaContext<'_>) {
         self.steps = self.steps.saturating_sub(1);
         if self.steps == 0 || std::ptr::eq(old, new) || (self.is_probe && !self.changes.is_empty()) {
             return;
@@ -214,7 +217,7 @@ impl<'c> Comparer<'c> {
         }
         self.list_type(old, new, place, old_types);
         checks::compare(self, old, new, old_types, place);
-        let below = Context {
+        let below = SchemaContext {
             is_read,
             is_judged: context.is_judged || judges(new),
             is_listed: context.is_listed
@@ -226,7 +229,7 @@ impl<'c> Comparer<'c> {
             ..context
         };
         if old_types & new_types & types::OBJECT != 0 {
-            let below = Context { keeps, is_metadata: context.is_metadata, ..below };
+            let below = SchemaContext { keeps, is_metadata: context.is_metadata, ..below };
             self.fields(old, new, place, below, context.keys);
         }
         if old_types & new_types & types::LIST != 0 {
@@ -237,7 +240,7 @@ impl<'c> Comparer<'c> {
                 let old_items = old.items.as_deref().unwrap_or_else(|| undeclared(keeps.old));
                 let new_items = new.items.as_deref().unwrap_or_else(|| undeclared(keeps.new));
                 self.default_of_null(old_items, new_items, &items);
-                let below = Context { keeps, keys: &new.map_keys, ..below };
+                let below = SchemaContext { keeps, keys: &new.map_keys, ..below };
                 self.node(old_items, new_items, &items, below);
             } else if context.prunes && keeps.old && !keeps.new {
                 // Lists within lists have no end.
@@ -247,19 +250,19 @@ impl<'c> Comparer<'c> {
     }
 
     /// The types of values that a schema accepts.
-    fn types(schema: &Schema, keeps_all: bool, context: &Context<'_>) -> u8 {
+    fn types(schema: &Schema, keeps_all: bool, context: &SchemaContext<'_>) -> u8 {
         let types = if schema.is_int_or_string {
             types::INTEGER | types::STRING
         } else {
             match &schema.kind {
                 None => types::ALL & !types::NULL,
-                Some(Type::Object) => types::OBJECT,
-                Some(Type::Array) => types::LIST,
-                Some(Type::String) => types::STRING,
-                Some(Type::Integer) => types::INTEGER,
-                Some(Type::Number) => types::INTEGER | types::FRACTION,
-                Some(Type::Boolean) => types::BOOLEAN,
-                Some(Type::Other(_)) => 0,
+                Some(SchemaType::Object) => types::OBJECT,
+                Some(SchemaType::Array) => types::LIST,
+                Some(SchemaType::String) => types::STRING,
+                Some(SchemaType::Integer) => types::INTEGER,
+                Some(SchemaType::Number) => types::INTEGER | types::FRACTION,
+                Some(SchemaType::Boolean) => types::BOOLEAN,
+                Some(SchemaType::Other(_)) => 0,
             }
         };
         let is_removed = context.removes_null && context.prunes && !keeps_all;
@@ -268,7 +271,7 @@ impl<'c> Comparer<'c> {
         types | null
     }
 
-    fn nullable(&mut self, new: &Schema, place: &SchemaPlace<'_>, context: &Context<'_>) {
+    fn nullable(&mut self, new: &Schema, place: &SchemaPlace<'_>, context: &SchemaContext<'_>) {
         let is_removed = context.removes_null && context.prunes && !self.keeps_all.new;
         let detail = match (is_removed, &new.default) {
             (true, Some(_)) => "the API server replaces null with the default",
@@ -280,7 +283,7 @@ impl<'c> Comparer<'c> {
 
     /// A rule that does not change sees other values if the declared type changes.
     fn declared(&mut self, old: &Schema, new: &Schema, place: &SchemaPlace<'_>) {
-        fn seen(schema: &Schema) -> (Option<&Type>, bool, Option<&str>, bool, bool) {
+        fn seen(schema: &Schema) -> (Option<&SchemaType>, bool, Option<&str>, bool, bool) {
             let format = schema.checks.as_ref().and_then(|checks| checks.format.as_deref());
             let format =
                 format.filter(|format| matches!(*format, "byte" | "date" | "date-time" | "duration"));
@@ -334,7 +337,7 @@ impl<'c> Comparer<'c> {
         old: &Schema,
         new: &Schema,
         place: &SchemaPlace<'_>,
-        context: Context<'_>,
+        context: SchemaContext<'_>,
         keys: &[Box<str>],
     ) {
         let is_resource = Both {
@@ -372,7 +375,7 @@ impl<'c> Comparer<'c> {
                         );
                     }
                     let prunes = context.prunes && !is_meta_new;
-                    let below = Context {
+                    let below = SchemaContext {
                         prunes,
                         keeps: Both::default(),
                         removes_null: true,
@@ -393,8 +396,12 @@ impl<'c> Comparer<'c> {
         let after = rest(new, context.keeps.new || !context.prunes);
         match (before, after) {
             (Some(before), Some(after)) => {
-                let below =
-                    Context { keeps: Both::default(), removes_null: true, is_metadata: false, ..context };
+                let below = SchemaContext {
+                    keeps: Both::default(),
+                    removes_null: true,
+                    is_metadata: false,
+                    ..context
+                };
                 self.default_of_null(before, after, &place.entry());
                 self.node(before, after, &place.entry(), below);
             }
@@ -468,13 +475,13 @@ fn required(schema: &Schema) -> &[Box<str>] {
 }
 
 /// The parts of a rule that decide about objects.
-fn identity(rule: &Rule) -> (&str, bool) {
+fn identity(rule: &ValidationRule) -> (&str, bool) {
     (rule.rule.trim(), rule.optional_old_self == Some(true))
 }
 
 /// Returns whether a condition of a new schema can depend on a field that the old schema does not declare.
 fn can_depend_on_undeclared(schema: &Schema) -> bool {
-    schema.checks.as_deref().is_some_and(Checks::has_junctors)
+    schema.checks.as_deref().is_some_and(ValueChecks::has_junctors)
         // A conditional can turn an object into a dynamic value as well.
         || schema.rules.iter().any(|rule| rule.rule.contains("dyn") || rule.rule.contains('?'))
 }
@@ -492,7 +499,7 @@ fn first_error<'a>(value: Value<'a>, schema: &Schema, arena: &'a Arena) -> Optio
         Err(fields) => errors.extend(fields.into_iter().flat_map(|field| field.errors)),
     }
     if errors.is_empty() && has_rules(schema) {
-        let (rules, refused) = Compiled::of(schema, schema.is_embedded_resource, release);
+        let (rules, refused) = CompiledRules::of(schema, schema.is_embedded_resource, release);
         let end = Instant::now() + RULES_TIME;
         let (mut judged, _) = rules.run(BUDGET, schema, (value, None), arena, &|| Instant::now() < end);
         errors.extend(refused);

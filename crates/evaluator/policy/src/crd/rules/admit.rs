@@ -5,18 +5,18 @@
 
 use std::sync::Arc;
 
-use super::hint::{self, Bounded, Hint, RULE_LIMIT};
-use super::{Compiler, ROOT_TYPE, StoredRules, child_type, field_path};
+use super::hint::{self, Bounded, RULE_LIMIT};
+use super::{ROOT_TYPE, RuleCompiler, StoredRules, child_type, field_path};
 use crate::cel::escape::escape;
-use crate::cel::estimate::{Sizes, Within};
+use crate::cel::estimate::{InnerSizes, Sizes};
 use crate::cel::program::Program;
-use crate::cel::types::Type;
+use crate::cel::types::CelType;
 use crate::crd::admit::keywords::{self, Strictness};
 use crate::field::{FieldError, Path};
 use crate::release::Release;
 use crate::schema::declare::shape;
 use crate::schema::sizes::{MAX_REQUEST, sizes};
-use crate::schema::{self, Rule, Schema, structural};
+use crate::schema::{self, Schema, ValidationRule, structural};
 
 /// Estimated cost that all rules of a schema can have.
 const SCHEMA_LIMIT: u64 = 100_000_000;
@@ -30,7 +30,7 @@ const REASONS: [&str; 4] =
 
 /// How a schema is checked.
 #[derive(Clone, Copy)]
-pub(crate) struct Options<'o> {
+pub(crate) struct RuleOptions<'o> {
     /// That of new expressions.
     pub(crate) release: Release,
     /// Expressions of the CRD before an update.
@@ -42,18 +42,10 @@ pub(crate) struct Options<'o> {
     pub(crate) compiles: bool,
 }
 
-/// The errors of a schema.
-#[derive(Default)]
-pub(crate) struct Checked {
-    pub(crate) errors: Vec<FieldError>,
-    /// The path of an error about cost, and what makes the rule cheap enough.
-    pub(in crate::crd) hints: Vec<(Path, Hint)>,
-}
-
 /// Returns the errors of the keywords and rules of a schema, whose path is `path`.
-pub(crate) fn check(schema: &Schema, options: Options<'_>, path: &Path) -> Checked {
+pub(crate) fn check(schema: &Schema, options: RuleOptions<'_>, path: &Path) -> Vec<FieldError> {
     let compiles = options.compiles && super::has_rules(schema);
-    Admission::new(schema, Options { compiles, ..options }, path).finish()
+    RuleChecks::new(schema, RuleOptions { compiles, ..options }, path).finish()
 }
 
 /// Returns the estimated costs of all rules and message expressions.
@@ -61,12 +53,18 @@ pub(crate) fn check(schema: &Schema, options: Options<'_>, path: &Path) -> Check
 pub(super) fn costs(schema: &Schema, release: Release) -> Vec<(Path, u64)> {
     let stored = Arc::default();
     let strictness = Strictness::ALL;
-    let options = Options { release, stored: &stored, is_unchanged: false, strictness, compiles: true };
-    Admission::new(schema, options, &Path::default()).costs
+    let options = RuleOptions { release, stored: &stored, is_unchanged: false, strictness, compiles: true };
+    RuleChecks::new(schema, options, &Path::default()).costs
 }
 
 /// Checks the fields of a rule that need no compilation.
-fn written(rule: &Rule, schema: &Schema, path: &Path, release: Release, errors: &mut Vec<FieldError>) {
+fn written(
+    rule: &ValidationRule,
+    schema: &Schema,
+    path: &Path,
+    release: Release,
+    errors: &mut Vec<FieldError>,
+) {
     let (text, message) = (rule.rule.trim(), rule.message.trim());
     let has_break = |text: &str| text.contains(['\n', '\r']);
     let names_field = release.names_fields_of_rules();
@@ -113,13 +111,13 @@ fn written(rule: &Rule, schema: &Schema, path: &Path, release: Release, errors: 
 }
 
 /// A schema within a CRD.
-struct Place {
-    of: Option<Type>,
+struct RulePlace {
+    of: Option<CelType>,
     /// Whether a schema around it has rules.
     in_rules: bool,
     /// Whether a schema around it, with rules there or around it, has no type. The API server then finds none for this one.
     is_untyped: bool,
-    within: keywords::Within,
+    within: keywords::KeywordPlace,
     /// How often it can occur, if that has a limit.
     cardinality: Option<u64>,
     /// The lists and maps around it.
@@ -128,28 +126,29 @@ struct Place {
     uncorrelated: Option<Path>,
 }
 
-struct Admission<'o> {
-    options: Options<'o>,
-    compiler: Compiler,
+struct RuleChecks<'o> {
+    options: RuleOptions<'o>,
+    compiler: RuleCompiler,
     /// The path of the schema as the API server prints it.
     printed: Path,
     costs: Vec<(Path, u64)>,
     errors: Vec<FieldError>,
-    hints: Vec<(Path, Hint)>,
+    /// Rules for which a cheap enough size was found.
+    hints: usize,
 }
 
-impl<'o> Admission<'o> {
-    fn new(schema: &Schema, options: Options<'o>, printed: &Path) -> Self {
-        let compiler = Compiler::new(options.release, options.stored);
-        let (costs, errors, hints) = (Vec::new(), Vec::new(), Vec::new());
-        let mut admission = Admission { options, compiler, printed: printed.clone(), costs, errors, hints };
+impl<'o> RuleChecks<'o> {
+    fn new(schema: &Schema, options: RuleOptions<'o>, printed: &Path) -> Self {
+        let compiler = RuleCompiler::new(options.release, options.stored);
+        let (costs, errors, hints) = (Vec::new(), Vec::new(), 0);
+        let mut admission = RuleChecks { options, compiler, printed: printed.clone(), costs, errors, hints };
         let (mut of, mut all_sizes) = (None, None);
         if options.compiles {
             of = admission.compiler.declare(&shape(schema, true, options.release), ROOT_TYPE);
             all_sizes = sizes(schema, true, options.release);
         }
-        let within = keywords::Within::root();
-        let root = Place {
+        let within = keywords::KeywordPlace::root();
+        let root = RulePlace {
             of,
             in_rules: false,
             is_untyped: false,
@@ -163,8 +162,8 @@ impl<'o> Admission<'o> {
     }
 
     /// Checks the keywords of a schema, and what is written in its rules. Returns whether they are right.
-    fn keywords(&mut self, schema: &Schema, within: &keywords::Within, path: &Path) -> bool {
-        let Options { release, strictness, .. } = self.options;
+    fn keywords(&mut self, schema: &Schema, within: &keywords::KeywordPlace, path: &Path) -> bool {
+        let RuleOptions { release, strictness, .. } = self.options;
         let before = self.errors.len();
         keywords::check(schema, within, strictness, path, &mut self.errors);
         for (index, rule) in schema.rules.iter().enumerate() {
@@ -176,7 +175,7 @@ impl<'o> Admission<'o> {
 
     /// Checks a schema and those within. Returns whether all keywords are right: the API server compiles the rules of a schema only if
     /// they are.
-    fn schema(&mut self, schema: &Schema, place: &Place, sizes: Option<&Sizes>, path: &Path) -> bool {
+    fn schema(&mut self, schema: &Schema, place: &RulePlace, sizes: Option<&Sizes>, path: &Path) -> bool {
         let mut is_valid = self.keywords(schema, &place.within, path);
         for (path, inner) in structural::junctors(schema, path) {
             is_valid &= self.clause(inner, &place.within.inner(), &path);
@@ -190,7 +189,7 @@ impl<'o> Admission<'o> {
             && in_rules
             && place.of.is_none()
             && self.own_type(schema, place, path).is_none();
-        let child = |of, within| Place {
+        let child = |of, within| RulePlace {
             of,
             in_rules,
             is_untyped,
@@ -211,7 +210,7 @@ impl<'o> Admission<'o> {
             };
             let own;
             let sizes = match (escape(name), sizes.map(|sizes| &sizes.within)) {
-                (Some(name), Some(Within::Fields(fields))) => fields.get(&name),
+                (Some(name), Some(InnerSizes::Fields(fields))) => fields.get(&name),
                 (None, _) if self.options.compiles => {
                     own = schema::sizes::sizes(property, property.is_embedded_resource, self.options.release);
                     own.as_ref()
@@ -236,7 +235,7 @@ impl<'o> Admission<'o> {
     }
 
     /// Checks a schema within `allOf` and its like, whose rules are never compiled.
-    fn clause(&mut self, schema: &Schema, within: &keywords::Within, path: &Path) -> bool {
+    fn clause(&mut self, schema: &Schema, within: &keywords::KeywordPlace, path: &Path) -> bool {
         let mut is_valid = self.keywords(schema, within, path);
         for (path, inner) in structural::junctors(schema, path) {
             is_valid &= self.clause(inner, within, &path);
@@ -255,7 +254,7 @@ impl<'o> Admission<'o> {
     }
 
     /// Returns the type of a schema that the schemas around it don't have.
-    fn own_type(&mut self, schema: &Schema, place: &Place, path: &Path) -> Option<Type> {
+    fn own_type(&mut self, schema: &Schema, place: &RulePlace, path: &Path) -> Option<CelType> {
         if place.is_untyped {
             return None;
         }
@@ -265,7 +264,7 @@ impl<'o> Admission<'o> {
     }
 
     /// Compiles the rules of a schema and estimates their cost.
-    fn rules(&mut self, schema: &Schema, place: &Place, sizes: Option<&Sizes>, path: &Path) {
+    fn rules(&mut self, schema: &Schema, place: &RulePlace, sizes: Option<&Sizes>, path: &Path) {
         // A schema within one that has no type in expressions has its own type.
         let is_resource = path.is_empty() || schema.is_embedded_resource;
         let (own, own_sizes);
@@ -307,15 +306,17 @@ impl<'o> Admission<'o> {
                 .into_iter()
                 .map(|(name, field, cost, search)| {
                     let is_dear = cost > RULE_LIMIT && !self.options.is_unchanged;
-                    let hint = if is_dear && self.hints.len() < MAX_HINTS { search.hint() } else { None };
+                    let has_hint = is_dear && self.hints < MAX_HINTS;
+                    let hint = if has_hint { search.hint(&self.printed) } else { None };
                     (name, at.child(field), cost, is_dear, hint)
                 })
                 .collect();
             for (name, path, cost, is_dear, hint) in estimated {
                 if is_dear {
-                    self.errors.push(FieldError::forbidden(&path, &too_expensive(name, cost, RULE_LIMIT)));
+                    self.hints += usize::from(hint.is_some());
+                    let error = FieldError::forbidden(&path, &too_expensive(name, cost, RULE_LIMIT));
+                    self.errors.push(FieldError { hint: hint.unwrap_or_default(), ..error });
                 }
-                self.hints.extend(hint.map(|hint| (path.clone(), hint)));
                 self.costs.push((path, cost));
             }
         }
@@ -326,7 +327,7 @@ impl<'o> Admission<'o> {
     }
 
     /// Checks that a rule that reads `oldSelf` can have an old value, and that only such a rule makes it optional.
-    fn old_self(&mut self, schema: &Schema, index: usize, reads_old: bool, place: &Place, path: &Path) {
+    fn old_self(&mut self, schema: &Schema, index: usize, reads_old: bool, place: &RulePlace, path: &Path) {
         let Some(rule) = schema.rules.get(index) else { return };
         let at = path.child("x-kubernetes-validations").index(index);
         if reads_old {
@@ -344,7 +345,7 @@ impl<'o> Admission<'o> {
         }
     }
 
-    fn finish(mut self) -> Checked {
+    fn finish(mut self) -> Vec<FieldError> {
         let total = self.costs.iter().fold(0, |sum: u64, (_, cost)| sum.saturating_add(*cost));
         if total > SCHEMA_LIMIT {
             self.costs.retain(|(_, cost)| *cost >= SCHEMA_LIMIT / 100);
@@ -357,24 +358,18 @@ impl<'o> Admission<'o> {
             let detail = too_expensive(name, total, SCHEMA_LIMIT);
             self.errors.push(FieldError::forbidden(&Path::default(), &detail));
         }
-        let Self { printed, mut errors, mut hints, .. } = self;
+        let Self { printed, mut errors, .. } = self;
         for error in &mut errors {
             error.path = printed.join(&error.path);
         }
-        for (path, hint) in &mut hints {
-            *path = printed.join(path);
-            for (_, path) in &mut hint.sizes {
-                *path = printed.join(path);
-            }
-        }
-        Checked { errors, hints }
+        errors
     }
 }
 
 /// The sizes of elements, or of the values of a map.
 fn within(sizes: Option<&Sizes>) -> Option<&Sizes> {
     match &sizes?.within {
-        Within::Elements(sizes) | Within::Values(sizes) => Some(sizes),
+        InnerSizes::Elements(sizes) | InnerSizes::Values(sizes) => Some(sizes),
         _ => None,
     }
 }
@@ -384,10 +379,10 @@ fn most_elements(schema: &Schema) -> Option<u64> {
     let checks = schema.checks.as_deref();
     let bound = |max: Option<i64>| max.map(|max| u64::try_from(max).unwrap_or(0));
     match schema.kind {
-        Some(schema::Type::Object) if schema.additional.is_some() => {
+        Some(schema::SchemaType::Object) if schema.additional.is_some() => {
             bound(checks.and_then(|checks| checks.max_properties))
         }
-        Some(schema::Type::Array) => bound(checks.and_then(|checks| checks.max_items)),
+        Some(schema::SchemaType::Array) => bound(checks.and_then(|checks| checks.max_items)),
         _ => Some(1),
     }
 }

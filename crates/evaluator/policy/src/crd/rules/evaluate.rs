@@ -4,19 +4,20 @@
 //! the update: fields have one, and elements of lists only in lists of type `map`. A rule that is false is a warning if its value did
 //! not change.
 
-use super::{Compiled, CompiledRule, Node};
+use super::{CompiledRule, CompiledRules, RuleNode};
 use crate::cel::environment::{OLD_SELF, SELF};
-use crate::cel::eval::{Activation, Nothing, Shared};
-use crate::cel::outcome::{Cancel, Context, Fault, Outcome};
+use crate::cel::eval::{Activation, EvalInput, Nothing};
+use crate::cel::outcome::{Cancel, EvalContext, EvalResult, NoValue};
 use crate::cel::program::Program;
 use crate::expression::EXPRESSION_LIMIT;
-use crate::field::{ErrorKind, FieldError, Path};
+use crate::field::{ErrorKind, FieldError, Path, Validated};
+use crate::place::ValuePlace;
 use crate::release::Release;
 use crate::schema::Schema;
 use crate::schema::correlate::Correlation;
 use crate::value::format::quote;
 use crate::value::typed::view;
-use crate::value::{Arena, Opaque, Shape, Value};
+use crate::value::{Arena, Opaque, Value, ValueShape};
 
 /// Cost of all rules of an object.
 pub(in crate::crd) const BUDGET: u64 = 10_000_000;
@@ -33,20 +34,9 @@ const MAX_COMPARED: usize = 1 << 24;
 const OUT_OF_BUDGET: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
 
-/// The result of the rules of an object.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Judged {
-    /// The errors that the API server reports.
-    pub(crate) errors: Vec<FieldError>,
-    /// Errors that are only warnings, since the value did not change.
-    pub(crate) warnings: Vec<FieldError>,
-    /// Rules that can't be evaluated, with the reason. If there are any, the object does not pass.
-    pub(crate) undecided: Vec<FieldError>,
-}
-
 /// The objects that rules see.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::crd) struct Objects<'a> {
+pub(in crate::crd) struct RuleInput<'a> {
     /// The object with defaults and without unknown fields.
     pub(in crate::crd) new: Value<'a>,
     /// The object before an update.
@@ -56,15 +46,15 @@ pub(in crate::crd) struct Objects<'a> {
     pub(in crate::crd) other: Option<Value<'a>>,
 }
 
-impl Compiled {
+impl CompiledRules {
     /// Evaluates the rules of an object. `schema` is that of the rules.
     pub(in crate::crd) fn validate<'a>(
         &'a self,
         schema: &'a Schema,
-        objects: Objects<'a>,
+        objects: RuleInput<'a>,
         arena: &'a Arena,
         keep_going: &'a dyn Fn() -> bool,
-    ) -> Judged {
+    ) -> Validated {
         let pair = objects.old.map(|old| Correlation::new(objects.new, old, schema));
         self.judge(BUDGET, objects, [pair.as_ref(), pair.as_ref()], arena, keep_going).0
     }
@@ -77,37 +67,37 @@ impl Compiled {
         (new, old): (Value<'a>, Option<Value<'a>>),
         arena: &'a Arena,
         keep_going: &'a dyn Fn() -> bool,
-    ) -> (Judged, Option<u64>) {
+    ) -> (Validated, Option<u64>) {
         let pair = old.map(|old| Correlation::new(new, old, schema));
-        self.judge(budget, Objects { new, old, other: None }, [pair.as_ref(), None], arena, keep_going)
+        self.judge(budget, RuleInput { new, old, other: None }, [pair.as_ref(), None], arena, keep_going)
     }
 
     fn judge<'a>(
         &'a self,
         budget: u64,
-        objects: Objects<'a>,
+        objects: RuleInput<'a>,
         [pair, unchanged]: [Option<&Correlation<'a>>; 2],
         arena: &'a Arena,
         keep_going: &'a dyn Fn() -> bool,
-    ) -> (Judged, Option<u64>) {
-        let Some(node) = &self.root else { return (Judged::default(), Some(budget)) };
-        let context = Context { arena, answers: &Nothing, keep_going };
+    ) -> (Validated, Option<u64>) {
+        let Some(node) = &self.root else { return (Validated::default(), Some(budget)) };
+        let context = EvalContext { arena, answers: &Nothing, keep_going };
         let ratchets = unchanged.is_some();
         let other = objects.other.map(|other| arena.store(other));
         let release = self.release;
         let mut run =
-            Run { context, release, budget, ratchets, other, compared: 0, judged: Judged::default() };
-        let at = At { place: &Place::Root, pair, unchanged };
+            RuleRun { context, release, budget, ratchets, other, compared: 0, found: Validated::default() };
+        let at = At { place: &ValuePlace::root(), pair, unchanged };
         // The end of the budget is an error of its own.
         let end = run.value(node, &self.shape, arena.store(objects.new), at);
         let left = end.is_ok().then_some(run.budget);
-        (run.judged, left)
+        (run.found, left)
     }
 }
 
 /// State of one object.
-struct Run<'a> {
-    context: Context<'a>,
+struct RuleRun<'a> {
+    context: EvalContext<'a>,
     release: Release,
     budget: u64,
     /// Whether errors in unchanged values are only warnings.
@@ -115,36 +105,16 @@ struct Run<'a> {
     /// The whole object with other metadata.
     other: Option<&'a Value<'a>>,
     compared: usize,
-    judged: Judged,
+    found: Validated,
 }
 
 /// No more rules are evaluated.
-struct Stop;
-
-/// A path that grows without allocation.
-#[derive(Clone, Copy)]
-enum Place<'p> {
-    Root,
-    Field(&'p Place<'p>, &'p str),
-    Key(&'p Place<'p>, &'p str),
-    Index(&'p Place<'p>, usize),
-}
-
-impl Place<'_> {
-    fn path(&self) -> Path {
-        match self {
-            Place::Root => Path::default(),
-            Place::Field(above, name) => above.path().child(name),
-            Place::Key(above, name) => above.path().key(name),
-            Place::Index(above, index) => above.path().index(*index),
-        }
-    }
-}
+struct RulesEnd;
 
 /// A value that is visited, and the one before the update.
 #[derive(Clone, Copy)]
 struct At<'p, 'a> {
-    place: &'p Place<'p>,
+    place: &'p ValuePlace<'p>,
     pair: Option<&'p Correlation<'a>>,
     /// The pair that decides whether an error is only a warning: that of the value, or else of the nearest value around it.
     unchanged: Option<&'p Correlation<'a>>,
@@ -157,7 +127,7 @@ struct Selves<'a> {
 }
 
 impl<'a> Activation<'a> for Selves<'a> {
-    fn root(&self, name: &str) -> Option<Outcome<'a>> {
+    fn root(&self, name: &str) -> Option<EvalResult<'a>> {
         match name {
             SELF => Some(Ok(self.this)),
             OLD_SELF => self.old.map(Ok),
@@ -165,19 +135,19 @@ impl<'a> Activation<'a> for Selves<'a> {
         }
     }
 
-    fn variable(&self, _: &str) -> Option<Outcome<'a>> {
+    fn variable(&self, _: &str) -> Option<EvalResult<'a>> {
         None
     }
 }
 
-impl<'a> Run<'a> {
+impl<'a> RuleRun<'a> {
     fn value(
         &mut self,
-        node: &'a Node,
-        shape: &'a Shape,
+        node: &'a RuleNode,
+        shape: &'a ValueShape,
         value: &'a Value<'a>,
         at: At<'_, 'a>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), RulesEnd> {
         if matches!(value, Value::Null) {
             return Ok(());
         }
@@ -187,7 +157,7 @@ impl<'a> Run<'a> {
                 let (Some(node), Some(shape)) = (&node.items, shape.items()) else { return Ok(()) };
                 for (index, element) in elements.iter().enumerate() {
                     let pair = at.pair.and_then(|pair| pair.element(index));
-                    let place = Place::Index(at.place, index);
+                    let place = at.place.index(index);
                     let unchanged = pair.as_ref().or(at.unchanged);
                     self.value(node, shape, element, At { place: &place, pair: pair.as_ref(), unchanged })?;
                 }
@@ -195,13 +165,13 @@ impl<'a> Run<'a> {
             Value::Object(entries) => {
                 if let Some(node) = &node.values {
                     for (name, value) in *entries {
-                        self.field(node, shape, (name, value), at, Place::Key(at.place, name))?;
+                        self.field(node, shape, (name, value), at, at.place.key(name))?;
                     }
                 }
                 for (name, node) in &node.properties {
                     let Ok(found) = entries.binary_search_by(|(key, _)| (*key).cmp(name)) else { continue };
                     let Some((_, value)) = entries.get(found) else { continue };
-                    self.field(node, shape, (name, value), at, Place::Field(at.place, name))?;
+                    self.field(node, shape, (name, value), at, at.place.property(name))?;
                 }
             }
             _ => {}
@@ -211,27 +181,27 @@ impl<'a> Run<'a> {
 
     fn field(
         &mut self,
-        node: &'a Node,
-        shape: &'a Shape,
+        node: &'a RuleNode,
+        shape: &'a ValueShape,
         (name, value): (&str, &'a Value<'a>),
         at: At<'_, 'a>,
-        place: Place<'_>,
-    ) -> Result<(), Stop> {
+        place: ValuePlace<'_>,
+    ) -> Result<(), RulesEnd> {
         let Some(shape) = node.shape.as_ref().or_else(|| shape.property(name)) else { return Ok(()) };
         let pair = at.pair.and_then(|pair| pair.field(name));
         // The API server converts both objects to one version, so it can't see whether these fields changed.
-        let is_converted = matches!((at.place, name), (Place::Root, "apiVersion" | "kind"));
+        let is_converted = at.place.is_root() && matches!(name, "apiVersion" | "kind");
         let unchanged = pair.as_ref().or(at.unchanged).filter(|_| !is_converted);
         self.value(node, shape, value, At { place: &place, pair: pair.as_ref(), unchanged })
     }
 
     fn rules(
         &mut self,
-        node: &'a Node,
-        shape: &'a Shape,
+        node: &'a RuleNode,
+        shape: &'a ValueShape,
         value: &'a Value<'a>,
         at: At<'_, 'a>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), RulesEnd> {
         if node.rules.is_empty() {
             return Ok(());
         }
@@ -249,10 +219,7 @@ impl<'a> Run<'a> {
                 continue;
             }
             let selves = if rule.old_is_optional && node.uses_old { &optional } else { &plain };
-            if old.is_some()
-                && matches!(at.place, Place::Root)
-                && self.depends_on_metadata(rule, selves, shape)
-            {
+            if old.is_some() && at.place.is_root() && self.depends_on_metadata(rule, selves, shape) {
                 self.doubt(
                     rule,
                     at,
@@ -266,7 +233,12 @@ impl<'a> Run<'a> {
     }
 
     /// Whether a rule of the whole object that reads the old one has another verdict with other metadata.
-    fn depends_on_metadata(&self, rule: &'a CompiledRule, selves: &Selves<'a>, shape: &'a Shape) -> bool {
+    fn depends_on_metadata(
+        &self,
+        rule: &'a CompiledRule,
+        selves: &Selves<'a>,
+        shape: &'a ValueShape,
+    ) -> bool {
         let Some(other) = self.other.filter(|_| rule.program.reads.old_self) else { return false };
         let verdict = |selves: &Selves<'a>| match self.evaluate(&rule.program, selves).0 {
             Ok(value) => value.as_bool(),
@@ -278,7 +250,7 @@ impl<'a> Run<'a> {
     /// The old value within an optional. One that does not fit its schema fails when it is taken out, up to 1.36 with a text of its own.
     fn in_optional(&self, old: Value<'a>) -> &'a Value<'a> {
         let arena = self.context.arena;
-        let Err(Fault::Error(text)) = self.context.unwrapped(old) else { return arena.store(old) };
+        let Err(NoValue::Error(text)) = self.context.unwrapped(old) else { return arena.store(old) };
         let rewraps = self.release.selection_rewraps();
         let start = if rewraps { "unsupported conversion to ref.Val: " } else { "" };
         let text = format!("{start}{text}");
@@ -287,27 +259,27 @@ impl<'a> Run<'a> {
 
     fn rule(
         &mut self,
-        node: &Node,
+        node: &RuleNode,
         rule: &'a CompiledRule,
         selves: &Selves<'a>,
         plain: &Selves<'a>,
         value: &Value<'a>,
         at: At<'_, 'a>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), RulesEnd> {
         let (outcome, cost) = self.evaluate(&rule.program, selves);
-        if let Err(Fault::Cancelled(Cancel::Limit(_)) | Fault::Unknown(_)) = outcome {
+        if let Err(NoValue::Cancelled(Cancel::Limit(_)) | NoValue::Unknown(_)) = outcome {
             return self.undecided(rule, at);
         }
         let Some(budget) = self.budget.checked_sub(cost) else { return self.stop(node, at, OUT_OF_BUDGET) };
         self.budget = budget;
         let label = &rule.label;
-        let is_over_limit = matches!(outcome, Err(Fault::Cancelled(Cancel::Cost)));
+        let is_over_limit = matches!(outcome, Err(NoValue::Cancelled(Cancel::Cost)));
         let text = match outcome {
             Ok(Value::Bool(true)) => return Ok(()),
             Ok(_) => return self.broken(node, rule, plain, value, at),
-            Err(Fault::Error(text)) => text,
-            Err(Fault::Cancelled(cancel)) => cancel.message(),
-            Err(Fault::Unknown(_)) => "",
+            Err(NoValue::Error(text)) => text,
+            Err(NoValue::Cancelled(cancel)) => cancel.message(),
+            Err(NoValue::Unknown(_)) => "",
         };
         if is_over_limit {
             let detail = format!(
@@ -323,24 +295,24 @@ impl<'a> Run<'a> {
         } else {
             format!("{text} evaluating rule: {label}")
         };
-        self.report(FieldError::invalid(&at.place.path(), &node.type_name, &detail));
+        self.report(FieldError::invalid(&at.place.path(&Path::default()), &node.type_name, &detail));
         Ok(())
     }
 
-    fn evaluate(&self, program: &'a Program, selves: &Selves<'a>) -> (Outcome<'a>, u64) {
-        program.evaluate(EXPRESSION_LIMIT, Shared { context: self.context, activation: selves })
+    fn evaluate(&self, program: &'a Program, selves: &Selves<'a>) -> (EvalResult<'a>, u64) {
+        program.evaluate(EXPRESSION_LIMIT, EvalInput { context: self.context, activation: selves })
     }
 
     /// A rule is false.
     fn broken(
         &mut self,
-        node: &Node,
+        node: &RuleNode,
         rule: &'a CompiledRule,
         selves: &Selves<'a>,
         value: &Value<'a>,
         at: At<'_, 'a>,
-    ) -> Result<(), Stop> {
-        let place = at.place.path();
+    ) -> Result<(), RulesEnd> {
+        let place = at.place.path(&Path::default());
         let path = match &rule.field {
             None => place.clone(),
             // The API server adds the whole path as one field.
@@ -353,13 +325,13 @@ impl<'a> Run<'a> {
             Ok(None) if rule.has_message => self.error(node, rule, value, &path, &rule.label),
             Ok(None) => self.error(node, rule, value, &path, &format!("failed rule: {}", rule.label)),
             Err(detail) => {
-                stop = Err(Stop);
+                stop = Err(RulesEnd);
                 FieldError::invalid(&path, &node.type_name, &detail)
             }
         };
         if !rule.program.reads.old_self && self.is_unchanged(at) {
-            if self.judged.warnings.len() < MAX_ERRORS {
-                self.judged.warnings.push(named(error));
+            if self.found.unchanged.len() < MAX_ERRORS {
+                self.found.unchanged.push(named(error));
             }
         } else {
             self.report(error);
@@ -374,7 +346,7 @@ impl<'a> Run<'a> {
         let Some(budget) = self.budget.checked_sub(cost) else {
             return Err("messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run".to_owned());
         };
-        if matches!(outcome, Err(Fault::Cancelled(Cancel::Cost))) {
+        if matches!(outcome, Err(NoValue::Cancelled(Cancel::Cost))) {
             let source = quote(&rule.message_source);
             return Err(format!(
                 "no further validation rules will be run due to call cost exceeds limit for messageExpression: {source}"
@@ -390,7 +362,7 @@ impl<'a> Run<'a> {
     /// The error of a rule that is false.
     fn error(
         &self,
-        node: &Node,
+        node: &RuleNode,
         rule: &CompiledRule,
         value: &Value<'a>,
         path: &Path,
@@ -426,24 +398,24 @@ impl<'a> Run<'a> {
     }
 
     fn report(&mut self, error: FieldError) {
-        if self.judged.errors.len() < MAX_ERRORS {
-            self.judged.errors.push(named(error));
+        if self.found.errors.len() < MAX_ERRORS {
+            self.found.errors.push(named(error));
         }
     }
 
-    fn stop(&mut self, node: &Node, at: At<'_, 'a>, detail: &str) -> Result<(), Stop> {
-        self.report(FieldError::invalid(&at.place.path(), &node.type_name, detail));
-        Err(Stop)
+    fn stop(&mut self, node: &RuleNode, at: At<'_, 'a>, detail: &str) -> Result<(), RulesEnd> {
+        self.report(FieldError::invalid(&at.place.path(&Path::default()), &node.type_name, detail));
+        Err(RulesEnd)
     }
 
-    fn undecided(&mut self, rule: &CompiledRule, at: At<'_, 'a>) -> Result<(), Stop> {
+    fn undecided(&mut self, rule: &CompiledRule, at: At<'_, 'a>) -> Result<(), RulesEnd> {
         self.doubt(rule, at, "the rule needs too much time or memory");
-        Err(Stop)
+        Err(RulesEnd)
     }
 
     fn doubt(&mut self, rule: &CompiledRule, at: At<'_, 'a>, why: &str) {
         let detail = format!("{why}: {}", rule.label);
-        self.judged.undecided.push(FieldError::internal(&at.place.path(), &detail));
+        self.found.undecided.push(FieldError::internal(&at.place.path(&Path::default()), &detail));
     }
 }
 

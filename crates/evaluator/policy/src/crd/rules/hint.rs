@@ -5,10 +5,11 @@
 
 use crate::cel::environment::Environment;
 use crate::cel::program::Program;
-use crate::field::{Path, Step};
+use crate::crd::admit::document_path;
+use crate::field::{Path, PathStep};
 use crate::release::Release;
 use crate::schema::sizes::{MAX_REQUEST, sizes};
-use crate::schema::{Schema, Type};
+use crate::schema::{Schema, SchemaType};
 
 /// Estimated cost that a rule can have.
 pub(super) const RULE_LIMIT: u64 = 10_000_000;
@@ -31,8 +32,8 @@ pub(super) struct Bounded {
 pub(super) fn bounded(schema: &Schema, path: &Path) -> Option<Bounded> {
     let checks = schema.checks.as_deref();
     let (keyword, bound) = match schema.kind {
-        Some(Type::Array) => ("maxItems", checks.and_then(|checks| checks.max_items)),
-        Some(Type::Object) if schema.additional.is_some() => {
+        Some(SchemaType::Array) => ("maxItems", checks.and_then(|checks| checks.max_items)),
+        Some(SchemaType::Object) if schema.additional.is_some() => {
             ("maxProperties", checks.and_then(|checks| checks.max_properties))
         }
         _ => return None,
@@ -48,7 +49,7 @@ fn unbounded(schema: &Schema, path: &Path, left: &mut usize, found: &mut Vec<Bou
         return;
     }
     let checks = schema.checks.as_deref();
-    let is_text = schema.kind == Some(Type::String) || schema.is_int_or_string;
+    let is_text = schema.kind == Some(SchemaType::String) || schema.is_int_or_string;
     let has_size = |format: Option<&str>| matches!(format, Some("duration" | "date" | "date-time"));
     let is_open = checks.is_none_or(|checks| {
         checks.max_length.is_none() && checks.values.is_empty() && !has_size(checks.format.as_deref())
@@ -82,17 +83,10 @@ pub(super) struct Search<'s> {
     pub(super) release: Release,
 }
 
-/// Bounds with which a rule is cheap enough.
-#[derive(Clone, Debug)]
-pub(in crate::crd) struct Hint {
-    /// The keywords and the paths of their schemas.
-    pub(in crate::crd) sizes: Vec<(&'static str, Path)>,
-    pub(in crate::crd) bound: u64,
-}
-
 impl Search<'_> {
-    /// Returns the largest bounds with which the rule is cheap enough.
-    pub(super) fn hint(&self) -> Option<Hint> {
+    /// Returns a sentence about the largest bounds with which the rule is cheap enough. `printed` is the path of the schema as the API
+    /// server prints it.
+    pub(super) fn hint(&self, printed: &Path) -> Option<String> {
         let (mut sizes, mut left) = (Vec::new(), MAX_SCHEMAS);
         unbounded(self.schema, self.path, &mut left, &mut sizes);
         if left == 0 {
@@ -117,8 +111,11 @@ impl Search<'_> {
             }
         }
         let bound = self.largest(&sizes)?;
-        let sizes = sizes.into_iter().map(|size| (size.keyword, size.path)).collect();
-        Some(Hint { sizes, bound })
+        let text = |size: &Bounded| {
+            format!("{}: {bound} in {}", size.keyword, document_path(&printed.join(&size.path)))
+        };
+        let sizes: Vec<String> = sizes.iter().map(text).collect();
+        Some(format!("the API server accepts the rule with {}", sizes.join(", and ")))
     }
 
     /// The largest bound of all these sizes with which the rule is cheap enough.
@@ -164,7 +161,7 @@ impl Search<'_> {
 }
 
 /// Sets a bound of a schema within a schema.
-fn restrict(schema: &mut Schema, steps: &[Step], keyword: &str, bound: u64) {
+fn restrict(schema: &mut Schema, steps: &[PathStep], keyword: &str, bound: u64) {
     let inner = match steps {
         [] => {
             let checks = schema.checks.get_or_insert_default();
@@ -176,11 +173,11 @@ fn restrict(schema: &mut Schema, steps: &[Step], keyword: &str, bound: u64) {
             }
             return;
         }
-        [Step::Field(name), rest @ ..] if name == "items" => schema.items.as_deref_mut().zip(Some(rest)),
-        [Step::Field(name), rest @ ..] if name == "additionalProperties" => {
+        [PathStep::Field(name), rest @ ..] if name == "items" => schema.items.as_deref_mut().zip(Some(rest)),
+        [PathStep::Field(name), rest @ ..] if name == "additionalProperties" => {
             schema.additional_schema_mut().zip(Some(rest))
         }
-        [_, Step::Key(name), rest @ ..] => {
+        [_, PathStep::Key(name), rest @ ..] => {
             let property = schema.properties.iter_mut().find(|(key, _)| **key == **name);
             property.map(|(_, schema)| schema).zip(Some(rest))
         }

@@ -22,49 +22,48 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-pub(super) use admit::{Options, check};
-pub(super) use evaluate::{BUDGET, Objects};
-pub(super) use hint::Hint;
+pub(super) use admit::{RuleOptions, check};
+pub(super) use evaluate::{BUDGET, RuleInput};
 
-use crate::cel::environment::{Environment, Fields};
+use crate::cel::environment::{Environment, StructFields};
 use crate::cel::escape::escape;
 use crate::cel::program::{Accepted, CompileError, Program};
-use crate::cel::types::Type;
+use crate::cel::types::CelType;
 use crate::expression::library;
 use crate::field::{FieldError, Path};
 use crate::release::Release;
 use crate::schema::declare::{declare, shape};
-use crate::schema::{Rule, Schema};
-use crate::value::Shape;
+use crate::schema::{Schema, ValidationRule};
+use crate::value::ValueShape;
 use crate::value::format::go_json;
 
-const BOOL: Accepted = &[Type::Bool];
-const STRING: Accepted = &[Type::String];
+const BOOL: Accepted = &[CelType::Bool];
+const STRING: Accepted = &[CelType::String];
 
 /// Name of the type of the whole object. The API server adds a random number.
 const ROOT_TYPE: &str = "selfType0";
 
 /// The compiled rules of a schema.
-pub struct Compiled {
-    root: Option<Node>,
-    shape: Shape,
+pub struct CompiledRules {
+    root: Option<RuleNode>,
+    shape: ValueShape,
     release: Release,
 }
 
 /// The rules of a field and of the fields within.
-struct Node {
+struct RuleNode {
     rules: Vec<CompiledRule>,
     /// The shape of the node's values, if the parent's shape has another one for it. This is the case for the metadata of embedded
     /// objects. The API server compiles their rules with the fields of all objects, and evaluates them with the fields of the schema.
-    shape: Option<Shape>,
+    shape: Option<ValueShape>,
     /// The type of the schema, which some errors print.
     type_name: Box<str>,
     /// Whether a rule reads `oldSelf`. Without one, messages can't read it either.
     uses_old: bool,
     /// Rules of additional properties.
-    values: Option<Box<Node>>,
-    properties: Vec<(Box<str>, Node)>,
-    items: Option<Box<Node>>,
+    values: Option<Box<RuleNode>>,
+    properties: Vec<(Box<str>, RuleNode)>,
+    items: Option<Box<RuleNode>>,
 }
 
 struct CompiledRule {
@@ -83,7 +82,7 @@ struct CompiledRule {
     old_is_optional: bool,
 }
 
-impl Compiled {
+impl CompiledRules {
     /// Compiles the rules of a structural schema of a CRD. The errors are those of the API server when the CRD is created, below an empty
     /// path.
     pub fn new(schema: &Schema, release: Release) -> Result<Self, Vec<FieldError>> {
@@ -98,7 +97,7 @@ impl Compiled {
         if !has_rules(schema) {
             return (compiled, Vec::new());
         }
-        let mut compiler = Compiler::new(release, &Arc::default());
+        let mut compiler = RuleCompiler::new(release, &Arc::default());
         let of = compiler.declare(&compiled.shape, ROOT_TYPE);
         compiled.root = compiler.node(schema, of.as_ref(), &Path::default());
         (compiled, compiler.errors)
@@ -107,19 +106,19 @@ impl Compiled {
 
 /// The rules of a schema, compiled for the release that asked last.
 #[derive(Default)]
-pub(super) struct Cache(Mutex<Option<(Release, Outcome)>>);
+pub(super) struct RulesCache(Mutex<Option<(Release, CachedRules)>>);
 
 /// Compiled rules, or why they don't compile.
-type Outcome = Arc<Result<Compiled, Vec<FieldError>>>;
+type CachedRules = Arc<Result<CompiledRules, Vec<FieldError>>>;
 
-impl Cache {
+impl RulesCache {
     /// Returns the compiled rules of the schema that this cache belongs to.
-    pub(super) fn get(&self, schema: &Schema, release: Release) -> Outcome {
+    pub(super) fn get(&self, schema: &Schema, release: Release) -> CachedRules {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &*known {
             Some((of, rules)) if *of == release => Arc::clone(rules),
             _ => {
-                let rules = Arc::new(Compiled::new(schema, release));
+                let rules = Arc::new(CompiledRules::new(schema, release));
                 *known = Some((release, Arc::clone(&rules)));
                 rules
             }
@@ -127,7 +126,7 @@ impl Cache {
     }
 }
 
-impl fmt::Debug for Cache {
+impl fmt::Debug for RulesCache {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Cache")
     }
@@ -150,7 +149,7 @@ pub(super) struct StoredRules {
 
 impl StoredRules {
     /// Adds the expressions of rules.
-    pub(super) fn add(&mut self, rules: &[Rule], release: Release) {
+    pub(super) fn add(&mut self, rules: &[ValidationRule], release: Release) {
         for rule in rules {
             self.rules.insert(rule.rule.clone());
             if !rule.message_expression.is_empty() {
@@ -162,21 +161,21 @@ impl StoredRules {
     }
 }
 
-struct Compiler {
+struct RuleCompiler {
     release: Release,
     stored: Arc<StoredRules>,
     /// The types of all objects of the schema.
-    structs: Arc<HashMap<String, Fields>>,
+    structs: Arc<HashMap<String, StructFields>>,
     errors: Vec<FieldError>,
 }
 
-impl Compiler {
+impl RuleCompiler {
     fn new(release: Release, stored: &Arc<StoredRules>) -> Self {
         Self { release, stored: Arc::clone(stored), structs: Arc::default(), errors: Vec::new() }
     }
 
     /// The environments of a rule and of its message expression. `of` is the type of `self`.
-    fn environments(&self, rule: &Rule, of: &Type) -> [Environment; 2] {
+    fn environments(&self, rule: &ValidationRule, of: &CelType) -> [Environment; 2] {
         let is_stored =
             [self.stored.rules.contains(&rule.rule), self.stored.messages.contains(&rule.message_expression)];
         is_stored.map(|is_stored| {
@@ -187,12 +186,12 @@ impl Compiler {
         })
     }
 
-    fn declare(&mut self, shape: &Shape, name: &str) -> Option<Type> {
+    fn declare(&mut self, shape: &ValueShape, name: &str) -> Option<CelType> {
         declare(shape, name, Arc::make_mut(&mut self.structs))
     }
 
     /// Compiles the rules of a schema. `of` is the type of its values.
-    fn node(&mut self, schema: &Schema, of: Option<&Type>, path: &Path) -> Option<Node> {
+    fn node(&mut self, schema: &Schema, of: Option<&CelType>, path: &Path) -> Option<RuleNode> {
         let rules = self.rules(schema, of, path);
         let element = child_type(of);
         let child = |compiler: &mut Self, schema: Option<&Schema>, field: &str| {
@@ -214,22 +213,22 @@ impl Compiler {
         let is_empty = rules.is_empty() && values.is_none() && properties.is_empty() && items.is_none();
         let uses_old = rules.iter().any(|rule| rule.program.reads.old_self);
         let type_name = schema.type_name().into();
-        (!is_empty).then_some(Node { rules, shape: None, type_name, uses_old, values, properties, items })
+        (!is_empty).then_some(RuleNode { rules, shape: None, type_name, uses_old, values, properties, items })
     }
 
     /// The type of a property. One whose name can't be an identifier gets a type of its own.
-    fn property_type(&mut self, name: &str, schema: &Schema, of: Option<&Type>) -> Option<Type> {
+    fn property_type(&mut self, name: &str, schema: &Schema, of: Option<&CelType>) -> Option<CelType> {
         let Some(field) = escape(name) else {
             let name = format!("{ROOT_TYPE}.@{}", self.structs.len());
             return self.declare(&shape(schema, schema.is_embedded_resource, self.release), &name);
         };
         match of {
-            Some(Type::Struct(of)) => self.structs.get(&**of)?.get(&field).cloned(),
+            Some(CelType::Struct(of)) => self.structs.get(&**of)?.get(&field).cloned(),
             _ => None,
         }
     }
 
-    fn rules(&mut self, schema: &Schema, of: Option<&Type>, path: &Path) -> Vec<CompiledRule> {
+    fn rules(&mut self, schema: &Schema, of: Option<&CelType>, path: &Path) -> Vec<CompiledRule> {
         if schema.rules.is_empty() {
             return Vec::new();
         }
@@ -284,7 +283,7 @@ impl Compiler {
     fn checked(
         &mut self,
         program: Result<Program, CompileError>,
-        rule: &Rule,
+        rule: &ValidationRule,
         path: &Path,
         text: impl FnOnce(&CompileError) -> String,
     ) -> Option<Program> {
@@ -302,16 +301,16 @@ impl Compiler {
 }
 
 /// The type of elements, or of the values of a map.
-fn child_type(of: Option<&Type>) -> Option<Type> {
+fn child_type(of: Option<&CelType>) -> Option<CelType> {
     match of? {
-        Type::List(element) => Some((**element).clone()),
-        Type::Map(entry) => Some(entry.1.clone()),
+        CelType::List(element) => Some((**element).clone()),
+        CelType::Map(entry) => Some(entry.1.clone()),
         _ => None,
     }
 }
 
 /// A rule in an error, as JSON. API servers before 1.34 print it in the syntax of Go.
-fn shown_rule(rule: &Rule) -> String {
+fn shown_rule(rule: &ValidationRule) -> String {
     let text = |text: &str| go_json(crate::value::Value::String(text));
     format!(
         r#"{{"Rule":{},"Message":{},"MessageExpression":{},"Reason":{},"FieldPath":{},"OptionalOldSelf":{}}}"#,

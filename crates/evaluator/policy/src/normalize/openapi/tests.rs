@@ -50,8 +50,8 @@ const DOCUMENT: &str = r##"{
   }}
 }"##;
 
-fn add(text: &str) -> (Builder, Result<Option<String>, OpenApiError>) {
-    let (arena, mut builder) = (Arena::new(), Builder::default());
+fn add(text: &str) -> (TypesBuilder, Result<Option<String>, OpenApiError>) {
+    let (arena, mut builder) = (Arena::new(), TypesBuilder::default());
     let version = builder.add(read_json(text, &arena).unwrap());
     (builder, version)
 }

@@ -11,12 +11,12 @@ use check::KubeVersion;
 use config::Problem;
 use console::exit::{Exit, Outcome};
 use console::output::{self, Format};
-use manifests::objects::{self, Object};
-use policy::crd::admit::{Admission, Refusal, admit};
-use policy::crd::compare::{Change, Class, Definition, compare};
+use manifests::objects::{self, Manifest};
+use policy::crd::admit::{admit, document_path};
+use policy::crd::compare::{Class, CrdChange, Definition, compare};
 use policy::crd::convert::{OLD_VERSION, convert};
-use policy::crd::replay::{Effect, Replay};
-use policy::field::{FieldError, Path};
+use policy::crd::replay::{Replay, ReplayResult};
+use policy::field::{FieldError, Path, Validated};
 use policy::normalize::{normalize, with_empty};
 use policy::value::{Arena, MAX_BYTES, Value};
 
@@ -84,7 +84,7 @@ pub(crate) fn run(command: &DiffCommand) -> Outcome {
     }
     let others = run.used.iter().filter(|used| !**used).count();
     if run.problems.is_empty() && !objects.is_empty() && others == objects.len() {
-        let kinds: Vec<&str> = old.iter().filter_map(Object::given_name).collect();
+        let kinds: Vec<&str> = old.iter().filter_map(Manifest::given_name).collect();
         let problem = Problem::new(format!("--objects has no object of {}", kinds.join(", ")));
         run.problems.push(problem.next("name files with objects of the CRD"));
     }
@@ -101,7 +101,7 @@ pub(crate) fn run(command: &DiffCommand) -> Outcome {
 }
 
 /// Reads the CRDs of a path. Other objects are ignored, since they can be in the same directory.
-fn crds(path: &PathBuf, problems: &mut Vec<Problem>) -> Vec<Object> {
+fn crds(path: &PathBuf, problems: &mut Vec<Problem>) -> Vec<Manifest> {
     let (all, unread) = objects::of_paths(std::slice::from_ref(path));
     let is_read = unread.is_empty();
     problems.extend(unread);
@@ -129,7 +129,7 @@ fn crds(path: &PathBuf, problems: &mut Vec<Problem>) -> Vec<Object> {
 }
 
 /// Pairs CRDs by name. A single one on both sides is paired with any name, since the name can be the change.
-fn pairs<'m>(old: &'m [Object], new: &'m [Object]) -> Vec<(&'m Object, Option<&'m Object>)> {
+fn pairs<'m>(old: &'m [Manifest], new: &'m [Manifest]) -> Vec<(&'m Manifest, Option<&'m Manifest>)> {
     if let ([old], [new]) = (old, new) {
         return vec![(old, Some(new))];
     }
@@ -138,8 +138,8 @@ fn pairs<'m>(old: &'m [Object], new: &'m [Object]) -> Vec<(&'m Object, Option<&'
 }
 
 /// The result for a CRD that the new files do not have.
-fn removed(old: &Object, args: &Args) -> ComparedCrd {
-    let change = Change {
+fn removed(old: &Manifest, args: &Args) -> ComparedCrd {
+    let change = CrdChange {
         class: Class::CrdRemoved,
         version: String::new(),
         stored_as: None,
@@ -158,7 +158,7 @@ fn removed(old: &Object, args: &Args) -> ComparedCrd {
 /// State of a run.
 struct Run<'m> {
     server: u8,
-    objects: &'m [Object],
+    objects: &'m [Manifest],
     /// Whether an object belongs to a CRD.
     used: Vec<bool>,
     problems: Vec<Problem>,
@@ -166,14 +166,14 @@ struct Run<'m> {
 
 impl Run<'_> {
     /// Compares two CRDs, unless one of them can't be used.
-    fn compare(&mut self, old: &Object, new: &Object) -> Option<ComparedCrd> {
+    fn compare(&mut self, old: &Manifest, new: &Manifest) -> Option<ComparedCrd> {
         let arena = Arena::new();
         let before = self.definition(old, true, &arena);
         let after = self.definition(new, false, &arena);
         let (before, after) = (before?, after?);
         let open = self.admitted(new, &before, &after, &arena)?;
         let changes = [open, compare(&before, &after)].concat();
-        let placed = |change: &Change| PlacedChange::new(change, new.place_of(&change.path));
+        let placed = |change: &CrdChange| PlacedChange::new(change, new.place_of(&change.path));
         let changes = changes.iter().map(placed).collect();
         let replay = Replay { old: &before.crd, new: &after.crd, server: self.server };
         let objects = self.replay(&replay);
@@ -183,7 +183,7 @@ impl Run<'_> {
     /// Reads a CRD. The old one can be of v1beta1: it is converted, so it keeps what it kept.
     fn definition<'a>(
         &mut self,
-        manifest: &Object,
+        manifest: &Manifest,
         is_old: bool,
         arena: &'a Arena,
     ) -> Option<Definition<'a>> {
@@ -223,7 +223,12 @@ impl Run<'_> {
         }
     }
 
-    fn converted<'a>(&mut self, manifest: &Object, value: Value<'a>, arena: &'a Arena) -> Option<Value<'a>> {
+    fn converted<'a>(
+        &mut self,
+        manifest: &Manifest,
+        value: Value<'a>,
+        arena: &'a Arena,
+    ) -> Option<Value<'a>> {
         match convert(value, &[], arena) {
             Ok(converted) => {
                 let name = manifest.given_name().unwrap_or_default();
@@ -247,13 +252,13 @@ impl Run<'_> {
     /// CRD has too are not caused by the change.
     fn admitted<'a>(
         &mut self,
-        manifest: &Object,
+        manifest: &Manifest,
         before: &Definition<'a>,
         after: &Definition<'a>,
         arena: &'a Arena,
-    ) -> Option<Vec<Change>> {
+    ) -> Option<Vec<CrdChange>> {
         let server = self.server;
-        let answer = |of: Value<'a>| -> Result<Admission, Vec<FieldError>> {
+        let answer = |of: Value<'a>| -> Result<Validated, Vec<FieldError>> {
             let kind = (GROUP, "v1", KIND);
             let (decoded, full) = (normalize(kind, of, arena)?, with_empty(kind, of, arena)?);
             let end = Instant::now() + MAX_TIME;
@@ -271,20 +276,19 @@ impl Run<'_> {
                 return None;
             }
         };
-        let known_errors: Vec<String> =
-            known.refused.iter().map(|refusal| refusal.error.to_string()).collect();
+        let known_errors: Vec<String> = known.errors.iter().map(ToString::to_string).collect();
         let mut is_accepted = true;
-        for Refusal { error, place, hint } in &found.refused {
+        for error in &found.errors {
             if known_errors.contains(&error.to_string()) {
                 continue;
             }
-            let problem =
-                manifest.problem(place, format!("the API server refuses the CRD: {error}")).into_problem();
-            let next = if hint.is_empty() { "fix the CRD, then compare it" } else { hint };
+            let text = format!("the API server refuses the CRD: {error}");
+            let problem = manifest.problem(&document_path(&error.path), text).into_problem();
+            let next = if error.hint.is_empty() { "fix the CRD, then compare it" } else { &error.hint };
             self.problems.push(problem.next(next));
             is_accepted = false;
         }
-        let open = found.undecided.iter().map(|error| Change {
+        let open = found.undecided.iter().map(|error| CrdChange {
             class: Class::NotCompared,
             version: String::new(),
             stored_as: None,
@@ -295,13 +299,13 @@ impl Run<'_> {
         is_accepted.then(|| open.collect())
     }
 
-    fn too_large(&mut self, manifest: &Object) {
+    fn too_large(&mut self, manifest: &Manifest) {
         let text = format!("the CRD needs more than {} MiB of memory", MAX_BYTES >> 20);
         self.problems.push(manifest.problem(&Path::default(), text).into_problem());
     }
 
     /// Marks the objects of a removed CRD, which are not written again.
-    fn use_objects(&mut self, crd: &Object) {
+    fn use_objects(&mut self, crd: &Manifest) {
         let arena = Arena::new();
         let value = crd.value(&arena);
         let spec = value.field("spec").unwrap_or_default();
@@ -314,7 +318,7 @@ impl Run<'_> {
         }
     }
 
-    fn report(&mut self, manifest: &Object, errors: &[FieldError]) {
+    fn report(&mut self, manifest: &Manifest, errors: &[FieldError]) {
         self.problems.extend(
             errors.iter().map(|error| manifest.problem(&error.path, error.body.clone()).into_problem()),
         );
@@ -338,7 +342,7 @@ impl Run<'_> {
 }
 
 /// Writes an object again. Problems are those of an object that can't exist under the old CRD.
-fn replay_one(replay: &Replay<'_>, manifest: &Object) -> Result<Replayed, Vec<Problem>> {
+fn replay_one(replay: &Replay<'_>, manifest: &Manifest) -> Result<Replayed, Vec<Problem>> {
     let Some(name) = manifest.given_name() else {
         let problem =
             manifest.problem(&Path::new("metadata"), "an existing object has a name").into_problem();
@@ -360,7 +364,7 @@ fn replay_one(replay: &Replay<'_>, manifest: &Object) -> Result<Replayed, Vec<Pr
         // Errors can be those of missing values.
         _ if arena.is_full() => {
             let reason = format!("the object needs more than {} MiB of memory", MAX_BYTES >> 20);
-            Effect::unknown(&reason)
+            ReplayResult::unknown(&reason)
         }
         Ok(effect) => effect,
         Err(errors) => {

@@ -3,8 +3,8 @@
 use config::Place;
 use console::exit::Exit;
 use console::output::{self, Style, foreign};
-use policy::crd::compare::{Change, Class};
-use policy::crd::replay::Effect;
+use policy::crd::compare::{Class, CrdChange};
+use policy::crd::replay::ReplayResult;
 use policy::field::FieldError;
 use serde::Serialize;
 
@@ -86,7 +86,7 @@ pub(super) struct Replayed {
 }
 
 impl PlacedChange {
-    pub(super) fn new(change: &Change, place: Place) -> Self {
+    pub(super) fn new(change: &CrdChange, place: Place) -> Self {
         Self {
             class: change.class.name(),
             breaks: change.class != Class::NotCompared,
@@ -102,7 +102,7 @@ impl PlacedChange {
 
 impl Replayed {
     /// Sets the fields that say what happens to the object.
-    pub(super) fn set(&mut self, effect: &Effect) {
+    pub(super) fn set(&mut self, effect: &ReplayResult) {
         let texts = |errors: &[FieldError]| errors.iter().map(ToString::to_string).collect();
         self.verdict = if effect.is_broken() {
             ObjectEffect::Breaks

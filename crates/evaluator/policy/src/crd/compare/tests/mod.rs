@@ -13,7 +13,7 @@ fn changes(old: &str, new: &str) -> Vec<String> {
     for version in old.crd.versions.iter().chain(&new.crd.versions) {
         assert!(version.not_structural.is_empty(), "{:?}", version.not_structural);
     }
-    let text = |change: Change| {
+    let text = |change: CrdChange| {
         let field = if change.field.is_empty() { change.path.to_string() } else { change.field };
         format!("{} {field}", change.class.name())
     };

@@ -1,4 +1,4 @@
-//! The context of a verdict, and texts about verdicts that policies and custom resources share.
+//! The basis of a verdict, and texts about verdicts that policies and custom resources share.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use policy::kinds::Kinds;
 use policy::set::PolicySet;
 use policy::value::MAX_BYTES;
 
-use manifests::facts::{FieldValidation, Store};
-use manifests::objects::Object;
+use manifests::facts::{FactStore, FieldValidation};
+use manifests::objects::Manifest;
 
 use crate::grants::Grants;
-use crate::report::{Finding, Verdict};
+use crate::report::{DocumentFinding, Severity};
 
 /// Time for the policies on one request. An API server decides in less than a second.
 pub(crate) const MAX_TIME: Duration = Duration::from_secs(10);
@@ -22,10 +22,10 @@ const MAX_FINDINGS: usize = 1_000;
 
 /// Everything that verdicts depend on besides the object.
 #[derive(Clone, Copy)]
-pub(crate) struct Context<'c> {
+pub(crate) struct Basis<'c> {
     pub(crate) set: &'c PolicySet,
     pub(crate) kinds: &'c Kinds,
-    pub(crate) store: &'c Store,
+    pub(crate) store: &'c FactStore,
     /// Permissions, if they are known.
     pub(crate) grants: Option<&'c Grants>,
     pub(crate) user: Option<&'c str>,
@@ -41,19 +41,19 @@ pub(crate) struct Context<'c> {
 }
 
 /// Returns the findings of one response. Those above the limit are left out.
-pub(crate) fn shown<T>(errors: &[T], finding: impl Fn(&T) -> Finding) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = errors.iter().take(MAX_FINDINGS).map(finding).collect();
+pub(crate) fn shown<T>(errors: &[T], finding: impl Fn(&T) -> DocumentFinding) -> Vec<DocumentFinding> {
+    let mut findings: Vec<DocumentFinding> = errors.iter().take(MAX_FINDINGS).map(finding).collect();
     if let Some(last) = findings.last().filter(|_| errors.len() > MAX_FINDINGS).cloned() {
         let message = "more errors are not shown".to_owned();
-        findings.push(Finding { message, field: String::new(), next: String::new(), ..last });
+        findings.push(DocumentFinding { message, field: String::new(), next: String::new(), ..last });
     }
     findings
 }
 
 /// Returns the finding for an object that the API server can't decode.
-pub(crate) fn refusal(object: &Object, error: &FieldError) -> Finding {
-    Finding {
-        verdict: Verdict::Error,
+pub(crate) fn refusal(object: &Manifest, error: &FieldError) -> DocumentFinding {
+    DocumentFinding {
+        verdict: Severity::Error,
         policy: String::new(),
         binding: String::new(),
         rule: None,

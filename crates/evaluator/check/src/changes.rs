@@ -1,25 +1,24 @@
-//! The requests that a run stands for: objects before and after the change, paired by group, kind, namespace and name.
+//! The changes that a run stands for: objects before and after a request, paired by group, kind, namespace and name.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
+use admission::Operation;
 use policy::field::Path;
-use policy::kinds::{Kinds, Resource};
+use policy::kinds::{KindResource, Kinds};
 
 use manifests::LoadProblem;
 use manifests::files::Use;
 use manifests::kind::{unknown_kind, unserved_kind};
-use manifests::objects::Object;
+use manifests::objects::Manifest;
 
-use crate::report::Operation;
-
-/// A request.
+/// An object before and after a request.
 #[derive(Debug, Clone)]
-pub(crate) struct Subject<'o> {
+pub(crate) struct ObjectChange<'o> {
     /// The object, unless it is deleted.
-    pub(crate) new: Option<&'o Object>,
+    pub(crate) new: Option<&'o Manifest>,
     /// The object before the change, unless it is created.
-    pub(crate) old: Option<&'o Object>,
+    pub(crate) old: Option<&'o Manifest>,
     /// The resource, such as `deployments`.
     pub(crate) resource: String,
     /// The subresource, or empty.
@@ -28,9 +27,9 @@ pub(crate) struct Subject<'o> {
     pub(crate) namespace: String,
 }
 
-impl<'o> Subject<'o> {
+impl<'o> ObjectChange<'o> {
     /// Returns the object that the request is about.
-    pub(crate) fn object(&self) -> Option<&'o Object> {
+    pub(crate) fn object(&self) -> Option<&'o Manifest> {
         self.new.or(self.old)
     }
 
@@ -45,21 +44,21 @@ impl<'o> Subject<'o> {
 }
 
 /// Group, kind, namespace and name.
-type Key<'o> = (&'o str, &'o str, String, &'o str);
+type ChangeKey<'o> = (&'o str, &'o str, String, &'o str);
 
-/// Returns all requests in the order of the objects, deletions last. `old_kinds` are those of objects before the change, and
+/// Returns all changes in the order of the objects, deletions last. `old_kinds` are those of objects before the change, and
 /// `namespace` is that of objects that name none.
 pub(crate) fn pair<'o>(
-    objects: &'o [Object],
+    objects: &'o [Manifest],
     old_kinds: &Kinds,
     kinds: &Kinds,
     minor: u8,
     namespace: &str,
     problems: &mut Vec<LoadProblem>,
-) -> Vec<Subject<'o>> {
-    let mut old: BTreeMap<Key<'o>, Subject<'o>> = BTreeMap::new();
-    let mut subjects = Vec::new();
-    let mut seen: BTreeMap<Key<'o>, &Object> = BTreeMap::new();
+) -> Vec<ObjectChange<'o>> {
+    let mut old: BTreeMap<ChangeKey<'o>, ObjectChange<'o>> = BTreeMap::new();
+    let mut changes = Vec::new();
+    let mut seen: BTreeMap<ChangeKey<'o>, &Manifest> = BTreeMap::new();
     for (used, kinds) in [(Use::Old, old_kinds), (Use::Check, kinds)] {
         for object in objects.iter().filter(|object| object.used == used && object.is_judged()) {
             let (resource, own) = match resolve(object, kinds, minor, namespace) {
@@ -73,15 +72,16 @@ pub(crate) fn pair<'o>(
             if object.is_generated && used == Use::Old {
                 continue;
             }
-            let key: Key<'o> = (object.group(), object.kind.as_str(), own.clone(), object.name.as_str());
+            let key: ChangeKey<'o> =
+                (object.group(), object.kind.as_str(), own.clone(), object.name.as_str());
             let resource = resource.plural.into_owned();
-            let mut subject =
-                Subject { new: None, old: None, resource, subresource: String::new(), namespace: own };
+            let mut change =
+                ObjectChange { new: None, old: None, resource, subresource: String::new(), namespace: own };
             if used == Use::Old {
-                subject.old = Some(object);
+                change.old = Some(object);
                 match old.entry(key) {
                     Entry::Vacant(entry) => {
-                        entry.insert(subject);
+                        entry.insert(change);
                     }
                     Entry::Occupied(entry) => {
                         problems.extend(entry.get().old.map(|first| object.duplicate_of(first)));
@@ -95,22 +95,22 @@ pub(crate) fn pair<'o>(
                 problems.push(object.duplicate_of(first));
                 continue;
             }
-            subject.new = Some(object);
+            change.new = Some(object);
             if !object.is_generated {
-                subject.old = old.remove(&key).and_then(|before| before.old);
+                change.old = old.remove(&key).and_then(|before| before.old);
             }
-            subjects.push(subject);
+            changes.push(change);
         }
     }
-    subjects.extend(old.into_values());
-    subjects
+    changes.extend(old.into_values());
+    changes
 }
 
 /// Returns the notes about new cluster-scoped objects with a namespace.
-pub(crate) fn ignored_namespaces(subjects: &[Subject<'_>]) -> Vec<String> {
-    let new = subjects.iter().filter_map(|subject| Some((subject.new?, &subject.namespace)));
+pub(crate) fn ignored_namespaces(changes: &[ObjectChange<'_>]) -> Vec<String> {
+    let new = changes.iter().filter_map(|change| Some((change.new?, &change.namespace)));
     let ignored = new.filter(|(object, namespace)| namespace.is_empty() && !object.namespace.is_empty());
-    let note = |(object, _): (&Object, &String)| {
+    let note = |(object, _): (&Manifest, &String)| {
         let place = object.place_of(&Path::new("metadata").child("namespace"));
         format!(
             "{}:{}: the API server ignores metadata.namespace of {} \"{}\", which is cluster-scoped",
@@ -123,11 +123,11 @@ pub(crate) fn ignored_namespaces(subjects: &[Subject<'_>]) -> Vec<String> {
 /// Returns the resource and the namespace of an object, or the reason for which no request is possible. `namespace` is that of
 /// objects that name none.
 pub(crate) fn resolve<'k>(
-    object: &Object,
+    object: &Manifest,
     kinds: &'k Kinds,
     minor: u8,
     namespace: &str,
-) -> Result<(Resource<'k>, String), Box<LoadProblem>> {
+) -> Result<(KindResource<'k>, String), Box<LoadProblem>> {
     let Some(resource) = kinds.lookup(object.group(), object.version(), &object.kind) else {
         return Err(unknown_kind(object, kinds, minor).into());
     };
