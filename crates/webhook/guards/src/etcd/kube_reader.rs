@@ -129,7 +129,7 @@ impl KubeReader<'_> {
                 Ok(Some(node)) => node,
                 Err(_) => return None,
             };
-            let node: wire::Object<NodeSpec> = wire::read(json(&node).ok()?, "the node").ok()?;
+            let node: wire::WireObject<NodeSpec> = wire::read(json(&node).ok()?, "the node").ok()?;
             node.spec.unschedulable.then_some((name, NodeState::Cordoned))
         });
         join_all(states).await.into_iter().flatten().collect()

@@ -145,7 +145,7 @@ impl Owners {
             let state = OwnerState::StatefulSet(OwnerSet::of(&set));
             (set.metadata, state)
         } else {
-            let custom: wire::Object<Value> = wire::read(json, &format!("{resource} {:?}", owner.name))?;
+            let custom: wire::WireObject<Value> = wire::read(json, &format!("{resource} {:?}", owner.name))?;
             (custom.metadata, OwnerState::Custom(size(&custom.spec)))
         };
         let is_deleted = object.metadata.deleting && !metadata.orphans();

@@ -19,7 +19,8 @@ pub(super) fn read<'j, T: Deserialize<'j>>(json: &'j str, what: &str) -> Result<
 
 /// An object with the parts that are needed.
 #[derive(Deserialize)]
-pub(super) struct Object<Spec: Default, Status: Default = IgnoredAny> {
+#[serde(rename = "Object")]
+pub(super) struct WireObject<Spec: Default, Status: Default = IgnoredAny> {
     pub(super) metadata: Metadata,
     #[serde(default)]
     pub(super) spec: Spec,
@@ -27,8 +28,8 @@ pub(super) struct Object<Spec: Default, Status: Default = IgnoredAny> {
     pub(super) status: Status,
 }
 
-pub(super) type Pod = Object<PodSpec, PodStatus>;
-pub(super) type StatefulSet = Object<StatefulSetSpec, StatefulSetStatus>;
+pub(super) type Pod = WireObject<PodSpec, PodStatus>;
+pub(super) type StatefulSet = WireObject<StatefulSetSpec, StatefulSetStatus>;
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
