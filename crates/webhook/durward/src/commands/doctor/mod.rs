@@ -1,6 +1,6 @@
 //! Command `doctor`: checks the parts of a running installation, and prints problems with the commands that fix them.
 //!
-//! Each part reads what a running Durward reads, changes nothing, and returns a [`Report`]. The parts have their own lists of codes.
+//! Each part reads what a running Durward reads, changes nothing, and returns a [`DoctorReport`]. The parts have their own lists of codes.
 
 mod audit;
 mod etcd;
