@@ -6,7 +6,7 @@
 //! API servers accept 100 requests on a connection at once (`--http2-max-streams-per-connection`), so a fleet behind one API server is
 //! read by several clients. Gets, writes and the watch have a client of their own, which those requests can't delay.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Limited};
@@ -20,12 +20,13 @@ use kube::client::{Body, ConfigExt as _};
 use kube::{Client, Config};
 use rustls::pki_types::ServerName;
 use tokio::sync::{OnceCell, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tower::{BoxError, ServiceBuilder, service_fn};
 
 use super::access::Access;
 use super::expiry::{CredentialKind, Expiry};
 use super::failure::SERVER;
+use crate::lock;
 use config::{Problem, with_sources};
 
 /// Clients for the member clusters behind one API server.
@@ -43,11 +44,18 @@ const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// The interval of TCP keepalives, as in client-go.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
+/// Time until the answer to a request of kube's `Api` begins, for callers without a deadline of their own.
+const HEADERS_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// Credential plugins send requests to a cloud. One that waits for input cannot be used by a server.
 pub(super) const CREDENTIALS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The answer to the first request has some hundred bytes.
 const BODY_LIMIT: usize = 64 << 10;
+
+/// The age at which a client gets new connections. By then, the name of an API server can lead to another cluster, while the old one
+/// still answers.
+const MAX_AGE: Duration = Duration::from_secs(300);
 
 /// Time between two reads of a kubeconfig and its files.
 const RENEW_INTERVAL: Duration = Duration::from_secs(30);
@@ -56,7 +64,18 @@ const RENEW_INTERVAL: Duration = Duration::from_secs(30);
 ///
 /// hyper-util opens a connection for each waiting request until one has negotiated HTTP/2. So the first request is sent alone.
 pub(super) struct SharedClient {
+    namespace: String,
+    make: MakeClient,
+    current: Mutex<Arc<AgedClient>>,
+    /// The age at which `current` is replaced.
+    max_age: Duration,
+}
+
+type MakeClient = Arc<dyn Fn() -> Client + Send + Sync>;
+
+struct AgedClient {
     client: Client,
+    since: Instant,
     is_open: OnceCell<()>,
 }
 
@@ -75,15 +94,41 @@ pub(super) struct Connections {
 }
 
 impl SharedClient {
-    /// Uses a client. With `is_open`, the first request is like any other, as in tests.
-    pub(super) fn new(client: Client, is_open: bool) -> Self {
-        Self { client, is_open: OnceCell::new_with(is_open.then_some(())) }
+    /// Sends requests over the clients that `make` returns, each for a limited time.
+    fn new(make: MakeClient) -> Self {
+        let client = make();
+        let namespace = client.default_namespace().to_owned();
+        let current = Mutex::new(Arc::new(AgedClient::new(client, false)));
+        Self { namespace, make, current, max_age: MAX_AGE }
+    }
+
+    /// Sends all requests over one client, without a first one.
+    #[cfg(test)]
+    pub(super) fn fixed(client: Client) -> Self {
+        let current = Mutex::new(Arc::new(AgedClient::new(client.clone(), true)));
+        let make = Arc::new(move || client.clone());
+        Self { namespace: "default".to_owned(), make, current, max_age: Duration::MAX }
     }
 
     /// Sends a request.
     pub(super) async fn send(&self, request: Request<Body>) -> Result<Response<Body>, kube::Error> {
-        self.is_open.get_or_try_init(|| self.open()).await?;
-        self.client.send(request).await
+        let current = self.current();
+        current.is_open.get_or_try_init(|| current.open()).await?;
+        current.client.send(request).await
+    }
+
+    fn current(&self) -> Arc<AgedClient> {
+        let mut current = lock(&self.current);
+        if current.since.elapsed() >= self.max_age {
+            *current = Arc::new(AgedClient::new((self.make)(), false));
+        }
+        Arc::clone(&current)
+    }
+}
+
+impl AgedClient {
+    fn new(client: Client, is_open: bool) -> Self {
+        Self { client, since: Instant::now(), is_open: OnceCell::new_with(is_open.then_some(())) }
     }
 
     /// Opens the connection by a request that every API server answers by itself. Any answer is enough.
@@ -109,8 +154,8 @@ impl Connections {
         Ok(Self {
             name: name(&url),
             url,
-            own: Arc::new(client()),
-            members: (0..members).map(|_| Arc::new(client())).collect(),
+            own: Arc::new(SharedClient::new(Arc::clone(&client))),
+            members: (0..members).map(|_| Arc::new(SharedClient::new(Arc::clone(&client)))).collect(),
             expiry: Expiry::of_config(config, kind, source),
         })
     }
@@ -129,7 +174,7 @@ pub(super) fn name(url: &str) -> Arc<str> {
 }
 
 /// Returns a function that creates a client for `config`.
-fn factory(config: &Config) -> Result<impl Fn() -> SharedClient, Problem> {
+fn factory(config: &Config) -> Result<MakeClient, Problem> {
     let problem = |error: kube::Error| {
         let why = with_sources(&error);
         // These are words of rustls-webpki: src/error.rs, Error::UnsupportedCertVersion.
@@ -167,18 +212,18 @@ fn factory(config: &Config) -> Result<impl Fn() -> SharedClient, Problem> {
         .layer(config.extra_headers_layer().map_err(problem)?)
         .map_err(BoxError::from);
     let namespace = config.default_namespace.clone();
-    Ok(move || {
+    Ok(Arc::new(move || {
         let http = HttpClient::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
             // An idle connection stays open, so that the next verdict over a fleet opens none.
-            .pool_idle_timeout(None)
+            .pool_idle_timeout(MAX_AGE)
             .http2_keep_alive_interval(PING_INTERVAL)
             .http2_keep_alive_timeout(PING_INTERVAL)
             .http2_keep_alive_while_idle(true)
             .build(connector.clone());
-        SharedClient::new(Client::new(layers.service(http), namespace.clone()), false)
-    })
+        Client::new(layers.service(http), namespace.clone())
+    }))
 }
 
 /// Creates the clients that `access` names. Replaces them when the kubeconfig or its files change, while a receiver exists.
@@ -237,10 +282,14 @@ async fn connect(access: &Access, members: usize) -> Result<Arc<Connections>, Pr
 
 /// Returns a client that sends each request over the present connections.
 pub(super) fn following(connections: watch::Receiver<Arc<Connections>>) -> Client {
-    let namespace = connections.borrow().own.client.default_namespace().to_owned();
+    let namespace = connections.borrow().own.namespace.clone();
     let send = move |request: Request<Body>| {
         let own = Arc::clone(&connections.borrow().own);
-        async move { own.send(request).await }
+        async move {
+            let response = timeout(HEADERS_TIMEOUT, own.send(request)).await;
+            let late = || format!("no answer in {} s", HEADERS_TIMEOUT.as_secs());
+            response.unwrap_or_else(|_| Err(kube::Error::Service(late().into())))
+        }
     };
     Client::new(service_fn(send), namespace)
 }

@@ -25,13 +25,16 @@ use crate::{Metadata, Readiness, Resource, cause};
 
 type Watched = PartialObjectMeta<Namespace>;
 
-/// A failure counts as the present state for this time. The watch is tried again after at most 30 s, and does not report a success
+/// A failure counts as the present state for this time. The watch is tried again after at most 60 s, and does not report a success
 /// without events.
-const FAILURE_AGE: Duration = Duration::from_secs(60);
+const FAILURE_AGE: Duration = Duration::from_secs(90);
 
 /// An interrupted watch does not stop the cache for this time. With the 20 s until a dead connection is noticed, labels are at most 75 s
 /// old.
 const MAX_INTERRUPTION: Duration = Duration::from_secs(55);
+
+/// The API server ends a watch after so many seconds. A connection without any data is noticed five seconds later.
+const WATCH_SECONDS: u32 = 50;
 
 /// The namespaces. Dropping it stops the watch.
 pub(super) struct Namespaces {
@@ -101,7 +104,7 @@ impl Namespaces {
     }
 }
 
-/// Keeps the watch open. It is started again when the connections are replaced.
+/// Keeps the watch open. It is started again when the connections are replaced, or when it fails for long after its List.
 async fn run(server: ApiServer, state: Arc<RwLock<State>>) {
     let mut replaced = server.replaced();
     loop {
@@ -117,11 +120,13 @@ async fn run(server: ApiServer, state: Arc<RwLock<State>>) {
 async fn watch(server: &ApiServer, state: &RwLock<State>) {
     let (store, writer) = reflector::store();
     let api: Api<Watched> = Api::all(server.client());
-    let events = watcher(api, watcher::Config::default()).default_backoff().modify(|namespace| {
-        let metadata = &mut namespace.metadata;
-        metadata.managed_fields = None;
-        metadata.annotations.get_or_insert_default().retain(|key, _| is_own_annotation(key));
-    });
+    let events = watcher(api, watcher::Config::default().timeout(WATCH_SECONDS)).default_backoff().modify(
+        |namespace| {
+            let metadata = &mut namespace.metadata;
+            metadata.managed_fields = None;
+            metadata.annotations.get_or_insert_default().retain(|key, _| is_own_annotation(key));
+        },
+    );
     let events = reflector::reflector(writer, events);
     pin_mut!(events);
     while let Some(event) = events.next().await {
@@ -135,6 +140,7 @@ async fn watch(server: &ApiServer, state: &RwLock<State>) {
                 }
             }
             Err(error) => {
+                let is_listed = !matches!(error, watcher::Error::InitialListFailed(_));
                 let Failure { cause, .. } = failure(&error, &server.name());
                 // Logged once for each cause, not for each attempt.
                 if state.interruption().is_none_or(|old| old.cause.code != cause.code) {
@@ -143,6 +149,10 @@ async fn watch(server: &ApiServer, state: &RwLock<State>) {
                 let last_failure = Instant::now();
                 let since = state.interruption().map_or(last_failure, |old| old.since);
                 state.interruption = Some(Interruption { since, last_failure, cause });
+                // An API server that was restored from a backup never knows this resourceVersion.
+                if is_listed && since.elapsed() > MAX_INTERRUPTION {
+                    return;
+                }
             }
         }
     }

@@ -15,7 +15,7 @@ use super::decide::{self, Allowed, Decision, DenyReason, UnknownCause, Warning};
 use super::effects::Effects;
 use super::facts::{FactReader, Facts};
 use super::group;
-use super::input::{Progress, Round};
+use super::input::{Effect, Progress, Round};
 use super::kube_reader::KubeReader;
 use super::kube_state::KubeState;
 use super::member::{Member, stored_pod};
@@ -165,7 +165,8 @@ impl<'r> Review<'r> {
                 }
                 Err(effect) => effect,
             };
-            let effects = self.effects(member, self.end);
+            let end = if effect == Effect::Reserve { self.kube().end } else { self.end };
+            let effects = self.effects(member, end);
             let must_read = effects.apply(effect, &round, &mut progress, self.reader(member)).await;
             if let Some(why) = progress.failed_transfer() {
                 return decided(Decision::unknown(UnknownCause::Unread(why)));
@@ -193,7 +194,7 @@ impl<'r> Review<'r> {
     /// Reserves a pod that is allowed without a quorum check, or although the check failed. It is allowed even if that fails.
     async fn reserve_unchecked(&self, member: &Member<'_>, decision: &mut Decision) {
         let is_unchecked = decision.is_overridden() || decision.is_unknown() && self.allows_unknown();
-        if !is_unchecked {
+        if !is_unchecked || self.writer.is_none() {
             return;
         }
         let end = self.reserve_end.min(Instant::now() + RESERVE_TIMEOUT);

@@ -60,7 +60,7 @@ pub(in crate::live) fn live() -> (Live, Fake) {
     });
     let connections = Connections {
         url: "https://api".to_owned(),
-        own: Arc::new(SharedClient::new(Client::new(service, "default"), true)),
+        own: Arc::new(SharedClient::fixed(Client::new(service, "default"))),
         members: Vec::new(),
         name: name("https://api"),
         expiry: None,

@@ -47,7 +47,7 @@ fn team(answer: MetadataResult) -> Option<String> {
 /// The path of a watch from `version` on.
 fn from(version: u64) -> String {
     format!(
-        "/api/v1/namespaces?watch=true&timeoutSeconds=290&allowWatchBookmarks=true&resourceVersion={version}"
+        "/api/v1/namespaces?watch=true&timeoutSeconds=50&allowWatchBookmarks=true&resourceVersion={version}"
     )
 }
 

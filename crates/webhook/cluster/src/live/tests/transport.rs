@@ -359,7 +359,7 @@ async fn crowd(server: &mut Server, live: &Live, count: usize) -> (usize, Versio
     use crate::fleet::Cluster;
     let members: Vec<_> = (0..count).map(|at| Cluster::Member(format!("m{at}").into())).collect();
     let resource = Resource::NAMESPACES;
-    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    let deadline = (tokio::time::Instant::now() + Duration::from_secs(30)).into_std();
     let query = super::member_requests::query(&resource, "");
     let answers =
         futures_util::future::join_all(members.iter().map(|member| live.list(member, query, deadline))).await;
@@ -403,7 +403,7 @@ async fn a_single_request_opens_a_single_connection() {
 /// Requests a page of a member cluster.
 async fn ask_member(live: &Live, name: &str) -> crate::fleet::PageResult {
     let member = crate::fleet::Cluster::Member(name.into());
-    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    let deadline = (tokio::time::Instant::now() + Duration::from_secs(30)).into_std();
     live.list(&member, super::member_requests::query(&Resource::NAMESPACES, ""), deadline).await
 }
 
@@ -425,7 +425,7 @@ async fn a_closed_connection_to_member_clusters_is_opened_again() {
 /// Lists the fleet, and then requests a page of the only context of a kubeconfig.
 async fn ask_context(live: &Live) -> crate::fleet::PageResult {
     use crate::fleet::Fleet;
-    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    let deadline = (tokio::time::Instant::now() + Duration::from_secs(30)).into_std();
     let members = live.members(&Fleet::Contexts(vec!["test".to_owned()]), deadline).await.unwrap();
     let resource = Resource::NAMESPACES;
     live.list(&members[0].cluster, super::member_requests::query(&resource, ""), deadline).await
@@ -509,4 +509,32 @@ async fn the_clients_of_the_control_plane_are_replaced_when_its_kubeconfig_chang
     assert!(matches!(new.next().await, Seen::Connection { .. }));
     new.request(Version::HTTP_2).await;
     assert!(!matches!(old.seen.try_recv(), Ok(Seen::Request { .. })));
+}
+
+#[tokio::test]
+async fn connections_are_replaced_at_their_maximum_age_although_the_server_answers() {
+    let mut server = Server::start(&["h2"], &["127.0.0.1"]).await;
+    let config = server.kubeconfig();
+    let live = connected(&config).await;
+    for _ in 0..2 {
+        for expected in [1, 0] {
+            assert_eq!(crowd(&mut server, &live, 1).await, (expected, Version::HTTP_2));
+        }
+        // A context has a client of its own.
+        for expected in [1, 0] {
+            ask_context(&live).await.unwrap();
+            let mut connections = 0;
+            loop {
+                match server.next().await {
+                    Seen::Connection { .. } => connections += 1,
+                    Seen::Request { .. } => break,
+                    Seen::Closed => {}
+                }
+            }
+            assert_eq!(connections, expected);
+        }
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(301)).await;
+        tokio::time::resume();
+    }
 }

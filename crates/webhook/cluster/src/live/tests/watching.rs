@@ -92,18 +92,23 @@ async fn a_watch_that_breaks_is_opened_again_and_the_cache_is_used_for_a_minute_
     assert_eq!(known(&live, &mut fake).await.as_deref(), Some("a"));
     assert!(reason(&live).1.starts_with("the watch is interrupted, 1 objects: "), "{}", reason(&live).1);
     let begin = Instant::now();
-    let mut watch = fake.asked(&from(10)).await;
-    while begin.elapsed() < Duration::from_secs(56) {
-        drop(watch);
-        watch = fake.asked(&from(10)).await;
-    }
+    // The watch is tried again with the same version, and then begins with a new List.
+    let renewed = loop {
+        let asked = fake.next().await;
+        if asked.path == LIST {
+            break asked;
+        }
+        assert_eq!(asked.path, from(10));
+    };
+    assert!(begin.elapsed() > Duration::from_secs(55));
     let (answer, ()) = tokio::join!(get(&live, shop()), async {
         fake.asked("/api/v1/namespaces/shop").await.json(200, &namespace("shop", 14, "b"));
     });
     assert_eq!(team(answer).as_deref(), Some("b"));
-    let _stream = watch.stream();
-    tokio::time::sleep(Duration::from_secs(61)).await;
-    assert_eq!(known(&live, &mut fake).await.as_deref(), Some("a"));
+    renewed.json(200, &list(20, "", &[namespace("shop", 19, "c")]));
+    let _stream = fake.asked(&from(20)).await.stream();
+    settled().await;
+    assert_eq!(known(&live, &mut fake).await.as_deref(), Some("c"));
     assert_eq!(reason(&live), (true, "watched, 1 objects".to_owned()));
 }
 
