@@ -23,7 +23,7 @@ use crate::cause;
 const BUDGET: usize = 64 << 20;
 
 /// Bytes of each response that are not counted, so that members with long responses cannot block the short ones of others.
-/// There are at most 1,000 concurrent requests: 16 MB.
+/// There are at most 400 concurrent requests: 6.4 MB.
 pub(crate) const UNCOUNTED: usize = 16 << 10;
 
 /// Longer responses are parsed on a blocking thread: 256 KiB take about a millisecond.
