@@ -1,10 +1,11 @@
 //! Command `check`: evaluates admission policies, schemas of CRDs and the structure of built-in kinds on manifests, without a
 //! cluster.
 //!
-//! A run has four steps: read all files, load policies and facts, judge each object, write the [`report::CheckReport`] in each format.
+//! A run reads all files, loads policies and facts, pairs each object with its old one, judges each pair, compares the cases, and
+//! writes the [`report::CheckReport`].
 //! Problems of files do not stop a run, so that users see all of them at once. If a policy is refused, no object is judged,
 //! because the verdict would be incomplete.
-//!
+
 mod args;
 mod basis;
 mod built_in;

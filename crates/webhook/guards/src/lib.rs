@@ -1,6 +1,6 @@
 //! The guards of Durward.
 //!
-//! A guard is one directory with its configuration, decision, user page and cases. To add a guard, add a directory and two lines
+//! A guard is one directory with its configuration, facts, decision and messages. To add a guard, add a directory and two lines
 //! here: the `mod` and the entry in [`GUARD_KINDS`]. Route, metric label, configuration section, webhook entries, permissions,
 //! command line and documentation are derived from that list.
 

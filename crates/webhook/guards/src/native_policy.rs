@@ -168,10 +168,9 @@ impl PolicySettings<'_> {
     pub(crate) fn way_out(&self, resource: &str, subject: &str) -> String {
         let (key, needed) = match self.overrides {
             Overrides::Annotation => (overrides::DELETE_ANYWAY, String::new()),
-            Overrides::Permission => (
-                overrides::BREAK_GLASS,
-                format!(" (needs the verb break-glass on guards.durward.dev/{})", self.guard),
-            ),
+            Overrides::Permission => {
+                (overrides::BREAK_GLASS, format!(" ({})", overrides::needs_verb(self.guard)))
+            }
         };
         let start = cel::string(&format!(". Override{needed}: kubectl annotate "));
         let is_namespaced = format!("has({subject}.metadata.namespace)");

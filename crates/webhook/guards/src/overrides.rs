@@ -18,6 +18,7 @@ use std::time::{Duration, SystemTime};
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 
 use crate::cel;
+use crate::message::Message;
 use crate::webhook;
 use ::config::Section;
 use ::config::time;
@@ -237,17 +238,42 @@ pub(crate) fn check_end(until: Option<&str>, now: SystemTime, longest: Duration)
     }
 }
 
-/// Returns the command that overrides a denial. `object` is the object as in kubectl's command line, and `overwrite` is true
-/// if it has some of the annotations.
-pub(crate) fn command(
-    object: &str,
-    name: &str,
-    allowed: Overrides,
-    overwrite: bool,
-    now: SystemTime,
-) -> String {
-    let overwrite = if overwrite { "--overwrite " } else { "" };
-    format!("kubectl annotate {overwrite}{object} {}", arguments(name, allowed, now))
+/// Adds why the override annotations do not count.
+pub(crate) fn add_invalid(message: Message, current: &Override) -> Message {
+    match current {
+        Override::Invalid(why) => message.detail(&format!("Override ignored: {why}")),
+        Override::None | Override::Active { .. } => message,
+    }
+}
+
+/// An object whose denial names the command that overrides it.
+pub(crate) struct Overridable<'o> {
+    /// The guard that denies.
+    pub(crate) guard: &'o str,
+    pub(crate) allowed: Overrides,
+    /// The object as in kubectl's command line.
+    pub(crate) object: &'o str,
+    pub(crate) name: &'o str,
+    pub(crate) annotations: &'o BTreeMap<String, String>,
+}
+
+impl Overridable<'_> {
+    /// Adds the command that overrides the denial. kubectl replaces annotations only with `--overwrite`.
+    pub(crate) fn add_command(&self, message: Message, now: SystemTime, consequence: &str) -> Message {
+        let is_annotated = ALL.iter().any(|key| self.annotations.contains_key(*key));
+        let overwrite = if is_annotated { "--overwrite " } else { "" };
+        let arguments = arguments(self.name, self.allowed, now);
+        let command = format!("kubectl annotate {overwrite}{} {arguments}", self.object);
+        match self.allowed {
+            Overrides::Annotation => message.override_with(&command, consequence),
+            Overrides::Permission => message.override_with(&command, &needs_verb(self.guard)),
+        }
+    }
+}
+
+/// Returns the condition of the break-glass annotation for users.
+pub(crate) fn needs_verb(guard: &str) -> String {
+    format!("needs the verb break-glass on guards.durward.dev/{guard}")
 }
 
 /// Returns the annotations that override a denial, as arguments of `kubectl annotate`.
@@ -321,6 +347,56 @@ mod tests {
             assert_eq!(judged(Overrides::Annotation, &all[1..]), Override::None);
         }
         assert_eq!(judged(Overrides::Annotation, &[]), Override::None);
+    }
+
+    #[test]
+    fn each_command_overrides_the_denied_request() {
+        let all = "durward.dev/delete-anyway=etcd-1 durward.dev/delete-reason='<reason>' durward.dev/delete-until=2026-11-21T12:00:00Z";
+        let needs = "Override (needs the verb break-glass on guards.durward.dev/etcd)";
+        let reason = BTreeMap::from([(DELETE_REASON.to_owned(), "moved".to_owned())]);
+        let (annotation, permission) = (Overrides::Annotation, Overrides::Permission);
+        for (allowed, annotations, expected) in [
+            (
+                annotation,
+                &BTreeMap::new(),
+                format!(
+                    "Override (can lose data), then delete again: kubectl annotate -n db pod etcd-1 {all}"
+                ),
+            ),
+            // One annotation alone is no override, and kubectl does not replace it.
+            (
+                annotation,
+                &reason,
+                format!(
+                    "Override (can lose data), then delete again: kubectl annotate --overwrite -n db pod etcd-1 {all}"
+                ),
+            ),
+            (
+                permission,
+                &BTreeMap::new(),
+                format!(
+                    "{needs}, then delete again: kubectl annotate -n db pod etcd-1 durward.dev/break-glass=etcd-1"
+                ),
+            ),
+        ] {
+            let object = Overridable {
+                guard: "etcd",
+                allowed,
+                object: "-n db pod etcd-1",
+                name: "etcd-1",
+                annotations,
+            };
+            let message = object.add_command(Message::new("no"), now(), "can lose data");
+            assert_eq!(message.to_string(), format!("no\n{expected}"));
+        }
+    }
+
+    #[test]
+    fn an_invalid_annotation_is_explained() {
+        let wrong = Override::Invalid("delete-reason is missing".to_owned());
+        let text = |current: &Override| add_invalid(Message::new("no"), current).to_string();
+        assert_eq!(text(&wrong), "no\n  Override ignored: delete-reason is missing");
+        assert_eq!(text(&Override::None), "no");
     }
 
     #[test]
@@ -415,11 +491,7 @@ mod tests {
 
     #[test]
     fn the_printed_command_overrides_only_with_a_reason() {
-        let printed = command("ns shop", "shop", Overrides::Annotation, false, now());
-        assert_eq!(
-            printed,
-            "kubectl annotate ns shop durward.dev/delete-anyway=shop durward.dev/delete-reason='<reason>' durward.dev/delete-until=2026-11-21T12:00:00Z"
-        );
+        let printed = arguments("shop", Overrides::Annotation, now());
         let typed = |reason: &str| {
             let typed = printed.replace("'<reason>'", reason);
             let annotations: Vec<(&str, &str)> =
@@ -428,10 +500,6 @@ mod tests {
         };
         assert!(matches!(typed("moved"), Override::Active { .. }));
         assert!(matches!(typed("<reason>"), Override::Invalid(_)));
-        assert_eq!(
-            command("ns shop", "shop", Overrides::Permission, true, now()),
-            "kubectl annotate --overwrite ns shop durward.dev/break-glass=shop"
-        );
     }
 
     #[test]

@@ -55,14 +55,15 @@ pub(super) struct ClusterServers {
 /// Both maps have an entry only for clusters of the newest list of the fleet.
 #[derive(Default)]
 struct Others {
-    servers: HashMap<Cluster, SecretConnection>,
+    servers: HashMap<Cluster, OtherServer>,
     /// Secrets and contexts, with their versions in the newest list of the fleet.
     versions: HashMap<Cluster, String>,
     /// The number of that list.
     list: u64,
 }
 
-struct SecretConnection {
+/// The API server of a context or a Secret.
+struct OtherServer {
     version: String,
     connected: Shared<BoxFuture<'static, Connected>>,
     attempt: Arc<Attempt>,
@@ -178,9 +179,7 @@ impl ClusterServers {
             task.await.unwrap_or_else(|error| Err(Cause::new(cause::CREDENTIALS, error.to_string())))
         };
         let connected = connected.boxed().shared();
-        others
-            .servers
-            .insert(of.clone(), SecretConnection { version, connected: connected.clone(), attempt });
+        others.servers.insert(of.clone(), OtherServer { version, connected: connected.clone(), attempt });
         connected
     }
 }

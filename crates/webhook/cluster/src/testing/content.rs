@@ -11,7 +11,7 @@ use crate::metadata::Wire;
 use crate::world::{ClusterContent, ObjectList, Rest, Scope};
 use crate::{Address, Resource};
 
-/// What the world contains, and what happened. A cluster has no objects but those that were inserted.
+/// The content of the world, and the log. A cluster has no objects but those that were inserted.
 pub struct FakeContent {
     /// The clusters, and the time.
     pub world: World,

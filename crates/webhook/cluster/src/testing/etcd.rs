@@ -43,7 +43,7 @@ pub enum ReportedLeader {
 pub struct FakeEtcdMember {
     /// Its id.
     pub id: Id,
-    /// What it answers.
+    /// The kind of its answers.
     pub reply: Reply,
     /// The leader that it reports.
     pub leader: ReportedLeader,

@@ -10,7 +10,7 @@ use super::{ROOT, page, row};
 
 const CLUSTER_CAUSES: &str = include_str!("../../../cluster/src/cause.rs");
 const SERVER_CAUSES: &str = include_str!("../../../server/src/cause.rs");
-const DELETION_REASONS: &str = include_str!("../../../guards/src/deletion/findings.rs");
+const DELETION_REASONS: &str = include_str!("../../../guards/src/deletion/cluster_facts.rs");
 const ETCD_REASONS: &str = include_str!("../../../guards/src/etcd/messages.rs");
 const ETCD_STATES: &str = include_str!("../../../guards/src/etcd/table/mod.rs");
 

@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 use admission::Cause;
 use serde::Serialize;
 
+use super::cluster_facts::ClusterFacts;
 use super::config::Config;
-use super::findings::ClusterFacts;
 use crate::overrides::{Mistake, PLACEHOLDER, check_end, check_reason};
 use ::config::time;
 use cluster::cause;

@@ -1,15 +1,15 @@
-//! The decision, pure: what the request alone decides, what the metadata of the stored object decides, and what the facts decide.
+//! The decision and its ruling, without reads: by the request, by the metadata of the stored object, and by the facts.
 //!
 //! [`open`] rules by the request alone. [`by_metadata`] rules by the stored object, without reading any member cluster. [`close`]
-//! rules with the facts. A deletion is allowed only if every cluster of the fleet is in the facts. A cluster with unknown findings
+//! rules with the facts. A deletion is allowed only if every cluster of the fleet is in the facts. A cluster that could not be read
 //! makes the ruling Unknown unless it is acknowledged.
 
 use admission::{Cause, Request, Ruling, Verdict};
 
 use super::case::Case;
+use super::cluster_facts::{ClusterFacts, UsageState};
 use super::config::Config;
 use super::facts::Facts;
-use super::findings::{ClusterFacts, UsageState};
 use super::messages;
 use super::summary::FleetSummary;
 use super::target::{DeletionKind, Target, TargetField};

@@ -14,8 +14,8 @@ use tokio::time::{Instant, sleep};
 
 use super::acknowledge;
 use super::case::Case;
+use super::cluster_facts::ClusterFacts;
 use super::config::Config;
-use super::findings::ClusterFacts;
 use super::karmada::EXECUTION_PREFIX;
 use super::target::Target;
 use crate::identity;

@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::acknowledge::Acknowledgement;
 use super::case::Case;
+use super::cluster_facts::{ClusterFacts, ObjectCount, UsageState};
 use super::decide;
 use super::facts::{Facts, FactsReader, ReadProgress, half};
-use super::findings::{ClusterFacts, ObjectCount, UsageState};
 use super::messages;
 use super::summary::FleetSummary;
 use super::survey::Survey;

@@ -10,14 +10,15 @@ use std::collections::BTreeMap;
 use admission::text::one_line;
 use admission::{Cause, Denial, DenialCause, Ruling};
 
+use super::NAME;
 use super::case::Case;
+use super::cluster_facts::{ClusterFacts, ObjectCount, Reason, UsageState};
 use super::config::Config;
-use super::findings::{ClusterFacts, ObjectCount, Reason, UsageState};
 use super::karmada::KarmadaPart;
 use super::summary::FleetSummary;
 use super::target::Target;
 use crate::message::{MAX_SUMMARY, Message};
-use crate::overrides::{self, Override, Overrides};
+use crate::overrides::{self, Overridable, Overrides};
 use cluster::cause;
 use cluster::fleet::{Fleet, FleetMember, LOCAL};
 
@@ -161,24 +162,11 @@ fn by_code<'c>(clusters: &[&'c ClusterFacts]) -> BTreeMap<&'static str, Vec<&'c 
     by_code
 }
 
-/// Adds why the override annotations do not count.
-fn ignored_override(message: Message, current: &Override) -> Message {
-    match current {
-        Override::Invalid(why) => message.detail(&format!("Override ignored: {why}")),
-        Override::None | Override::Active { .. } => message,
-    }
-}
-
 /// Adds the command that overrides the denial.
 fn overriding(allowed: Overrides, &Case { target, now, .. }: &Case<'_>, message: Message) -> Message {
-    let is_annotated = overrides::ALL.iter().any(|key| target.annotations.contains_key(*key));
-    let object = format!("{} {}", target.kind.short_name(), target.name);
-    let command = overrides::command(&object, &target.name, allowed, is_annotated, now);
-    let condition = match allowed {
-        Overrides::Annotation => "",
-        Overrides::Permission => "needs the verb break-glass on guards.durward.dev/deletion",
-    };
-    message.override_with(&command, condition)
+    let Target { name, annotations, .. } = target;
+    let object = &*format!("{} {name}", target.kind.short_name());
+    Overridable { guard: NAME, allowed, object, name, annotations }.add_command(message, now, "")
 }
 
 /// Creates the denial from its first lines and the steps.
@@ -186,7 +174,7 @@ fn deny(case: &Case<'_>, summary: &FleetSummary<'_>, mut message: Message, steps
     for why in summary.invalid_acknowledgements.iter().take(MAX_LINES) {
         message = message.detail(&format!("Acknowledgement ignored: {why}"));
     }
-    message = ignored_override(message, &case.current_override);
+    message = overrides::add_invalid(message, &case.current_override);
     if let Some(next) = steps.next {
         message = message.next(&next);
     }
@@ -364,7 +352,7 @@ pub(super) fn karmada_part(case: &Case<'_>, part: KarmadaPart<'_>, members: &[Fl
         ),
     };
     let message = Message::new(&what);
-    let message = ignored_override(message, &case.current_override);
+    let message = overrides::add_invalid(message, &case.current_override);
     let message = message.next(&format!(
         "{next}. If a cluster is Ready, that also deletes what Karmada deployed there: {UNJOIN_PAGE}"
     ));
@@ -379,7 +367,7 @@ pub(super) fn unreadable_group(case: &Case<'_>) -> Ruling {
     let groups = config.api_groups.0.iter().map(String::as_str).chain([group]).collect::<Vec<_>>().join(", ");
     let why = format!("API group {group} is not in guards.deletion.crds.apiGroups");
     let message = Message::new(&format!("{}: {why}", cannot_tell(target)));
-    let message = ignored_override(message, &case.current_override).admin(&format!(
+    let message = overrides::add_invalid(message, &case.current_override).admin(&format!(
         "add it to values.yaml, then helm upgrade; without the chart, apply what `durward manifests` prints: crds: {{apiGroups: [{groups}]}}"
     ));
     let message = overriding(config.overrides, case, message);

@@ -19,17 +19,17 @@
 //! | `decide`, `karmada` | decide, and protect what Karmada needs. Pure |
 //! | `facts`, `reader` | read the fleet, and one cluster |
 //! | `queries` | the Lists of a namespace, and the rule by which an object counts |
-//! | `findings`, `summary`, `acknowledge` | the facts of one cluster and of all, and missing answers that are accepted. Pure |
+//! | `cluster_facts`, `summary`, `acknowledge` | the facts of one cluster and of all, and missing answers that are accepted. Pure |
 //! | `messages` | texts |
 //! | `impact`, `survey` | the same reads and decisions for commands |
 //! | `config`, `rules`, `policies` | configuration, webhook entry, permissions and native policies |
 
 mod acknowledge;
 mod case;
+mod cluster_facts;
 mod config;
 mod decide;
 mod facts;
-mod findings;
 #[cfg(test)]
 mod fixture;
 mod impact;
@@ -63,8 +63,8 @@ use config::Config;
 use review::DeletionGuard;
 
 pub use acknowledge::{ACKNOWLEDGEMENT, Acknowledgement, acknowledgement};
+pub use cluster_facts::{ObjectCount, UsageState};
 pub use facts::ReadProgress;
-pub use findings::{ObjectCount, UsageState};
 pub use impact::{ClusterImpact, Impact, UnknownReason};
 pub use survey::{AcknowledgementReport, Survey, Validity};
 pub use target::{DeletionKind, DeletionSubject};

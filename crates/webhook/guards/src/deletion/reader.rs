@@ -14,8 +14,8 @@ use futures_util::stream::FuturesOrdered;
 use serde::Deserialize;
 use tokio::time::Instant;
 
+use super::cluster_facts::{ClusterFacts, ObjectCount};
 use super::facts::FactsReader;
-use super::findings::{ClusterFacts, ObjectCount};
 use super::queries::{InUseRule, Noun, ResourceQuery};
 use super::target::{DeletionKind, Target};
 use cluster::fleet::{Cluster, GetQuery, ListQuery, Object, Part};

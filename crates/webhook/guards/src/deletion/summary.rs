@@ -6,8 +6,8 @@ use admission::Cause;
 
 use super::acknowledge::{self, Acknowledgement};
 use super::case::Case;
+use super::cluster_facts::{ClusterFacts, UsageState};
 use super::facts::Facts;
-use super::findings::{ClusterFacts, UsageState};
 use super::karmada::KarmadaPart;
 use cluster::cause;
 use cluster::fleet::{Cluster, Fleet};

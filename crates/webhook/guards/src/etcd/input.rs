@@ -5,10 +5,10 @@ use admission::Cause;
 use super::config::{Config, EtcdClusterConfig, LeaderPolicy, OnPodDelete};
 use super::facts::Facts;
 use super::kube_state::KubeState;
-use super::overrides::Override;
 use super::pod::Pod;
 use super::removal::Removal;
 use super::table::{MemberState, Row, Table};
+use crate::overrides::Override;
 use cluster::etcd::Id;
 use cluster::writer::Reservation;
 

@@ -9,14 +9,16 @@ mod texts;
 
 use admission::{Cause, Code, Denial, DenialCause, OVERRIDE, Ruling, Verdict, one_line};
 
+use super::NAME;
 use super::decide::{Allowed, Conclusion, DenyReason, UnknownCause, Warning};
+use super::group::NO_LABELS;
 use super::input::Input;
-use super::overrides;
 use super::removal::{Removal, RemovalKind};
 use super::reviewed::Reviewed;
 use super::table::{MemberState, Row, TOO_FEW_ANSWERS};
 use crate::exempt;
 use crate::message::Message;
+use crate::overrides::{self, Overridable};
 use cluster::cause;
 
 pub(super) use members::{health, role, state_name};
@@ -251,8 +253,19 @@ impl Reviewed<'_> {
     /// Adds the command that overrides the denial.
     fn add_override(&self, message: Message, consequence: &str) -> Message {
         let Removal { kind, namespace, name, .. } = self.removal;
-        let current = (&self.pod_override, self.now);
-        overrides::add(message, self.config, *kind, (namespace, name), current, consequence)
+        // The message of an eviction is one line.
+        if *kind == RemovalKind::Evict {
+            return message;
+        }
+        let stored = self.member.as_ref().map(|member| &member.pod);
+        let pod = stored.or(self.removal.pod.as_ref());
+        let annotations = pod.map_or(&NO_LABELS, |pod| &pod.annotations);
+        let (allowed, object) = (self.config.overrides, &*format!("-n {namespace} pod {name}"));
+        Overridable { guard: NAME, allowed, object, name, annotations }.add_command(
+            message,
+            self.now,
+            consequence,
+        )
     }
 }
 

@@ -20,10 +20,10 @@
 //! | `kube_reader`, `kube_state`, `owners` | read namespace, owner, node, pods and Lease |
 //! | `facts` | asks the members |
 //! | `table`, `size` | judge the members and the size of the etcd cluster. Pure |
-//! | `input`, `decide` | decide. Pure |
+//! | `input`, `decide` | one round of facts, the effects so far, and the decision. Pure |
 //! | `reservations` | judge the reservation in the Lease. Pure |
 //! | `effects`, `unchecked` | reserve deletions and move leadership |
-//! | `reviewed`, `messages`, `overrides` | render the decision |
+//! | `reviewed`, `messages` | render the decision |
 //! | `survey` | reads all etcd clusters for commands |
 //! | `config`, `rules`, `policies` | configuration, webhook entries, permissions and native policies |
 
@@ -39,7 +39,6 @@ mod kube_reader;
 mod kube_state;
 mod member;
 mod messages;
-mod overrides;
 mod owners;
 mod pod;
 mod policies;

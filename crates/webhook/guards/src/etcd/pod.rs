@@ -1,7 +1,6 @@
 //! Reads the parts of a pod that decide about its deletion: its owner, whether its etcd runs, and whether its data outlives it.
 //!
-//! Pods of reviews and pods that the API server lists are read by the same code. A pod that cannot be read is an error, never a
-//! pod that can be deleted.
+//! A pod that cannot be read is an error, never a pod that can be deleted.
 
 use std::collections::BTreeMap;
 

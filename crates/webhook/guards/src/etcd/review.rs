@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 use admission::{Mode, OnUnknown, Request};
 use tokio::time::Instant;
 
+use super::NAME;
 use super::config::Config;
 use super::decide::{self, Allowed, Decision, DenyReason, UnknownCause, Warning};
 use super::effects::Effects;
@@ -19,10 +20,10 @@ use super::input::{Effect, Progress, Round};
 use super::kube_reader::KubeReader;
 use super::kube_state::KubeState;
 use super::member::{Member, stored_pod};
-use super::overrides::{self, Override};
 use super::removal::Removal;
 use super::reviewed::Reviewed;
 use super::unchecked::{self, RESERVE_TIMEOUT};
+use crate::overrides::{self, Override};
 use cluster::Clients;
 use cluster::writer::{DryRun, Writer};
 
@@ -65,7 +66,7 @@ impl<'r> Review<'r> {
         Self { end: deadline - kept, ..review }
     }
 
-    /// Decides about the removal. Nothing is written and no member is asked unless the API server returns the pod of the review.
+    /// Decides about the removal. It writes, and asks members, only after the API server has returned the pod of the review.
     pub(super) async fn run(&self, request: &Request<'_>) -> Reviewed<'r> {
         if let Some(decision) = decide::exempt(self.config, self.removal, request) {
             return self.reviewed(decision, Override::None);
@@ -105,7 +106,10 @@ impl<'r> Review<'r> {
         };
         let mut reviewed = match decide::from_pod(self.removal, &member.pod, &by) {
             None if member.pod.is_deleting => self.reviewed(self.review_deleting(&member).await, by),
-            None => Reviewed { pod_override: by, ..self.review_member(&member, None).await },
+            None => {
+                let (decision, members) = self.review_member(&member, None).await;
+                Reviewed { members, ..self.reviewed(decision, by) }
+            }
             Some(decision) => self.reviewed(decision, by),
         };
         self.reserve_unchecked(&member, &mut reviewed.decision).await;
@@ -137,15 +141,20 @@ impl<'r> Review<'r> {
             self.reviewed(decision, by)
         } else {
             let round = Round::new(state, namespace_override, facts.clone().about(&pod.uid));
-            Reviewed { pod_override: by, ..self.review_member(&member, Some(round)).await }
+            let (decision, members) = self.review_member(&member, Some(round)).await;
+            Reviewed { members, ..self.reviewed(decision, by) }
         };
         Reviewed { member: Some(member), ..reviewed }
     }
 
-    /// Decides by the members. After an effect, everything is read again. `first` is the first round, if it was read already.
-    async fn review_member(&self, member: &Member<'_>, first: Option<Round>) -> Reviewed<'r> {
+    /// Decides by the members, and returns what they answered last. After an effect, everything is read again. `first` is the first
+    /// round, if it was read already.
+    async fn review_member(
+        &self,
+        member: &Member<'_>,
+        first: Option<Round>,
+    ) -> (Decision, Option<(Round, Progress)>) {
         let mut progress = Progress { is_dry_run: self.writer.is_none(), ..Progress::default() };
-        let decided = |decision| self.reviewed(decision, Override::None);
         let mut known = first;
         for _ in 0..MAX_ROUNDS {
             let round = match known.take() {
@@ -153,7 +162,7 @@ impl<'r> Review<'r> {
                 None if Instant::now() >= self.end => break,
                 None => match self.read(member).await {
                     Ok(round) => round,
-                    Err(early) => return decided(*early),
+                    Err(early) => return (*early, None),
                 },
             };
             let Member { pod, entry, .. } = member;
@@ -161,7 +170,7 @@ impl<'r> Review<'r> {
             let effect = match decide::decide(input) {
                 Ok(decision) => {
                     let decision = decide::with_state(pod, &round.state, &round.namespace_override, decision);
-                    return Reviewed { members: Some((round, progress)), ..decided(decision) };
+                    return (decision, Some((round, progress)));
                 }
                 Err(effect) => effect,
             };
@@ -169,14 +178,15 @@ impl<'r> Review<'r> {
             let effects = self.effects(member, end);
             let must_read = effects.apply(effect, &round, &mut progress, self.reader(member)).await;
             if let Some(why) = progress.failed_transfer() {
-                return decided(Decision::unknown(UnknownCause::Unread(why)));
+                return (Decision::unknown(UnknownCause::Unread(why)), None);
             }
             known = Some(round).filter(|_| progress.is_dry_run || !must_read);
         }
-        decided(match progress.moved_to {
+        let decision = match progress.moved_to {
             Some(to) => Decision::deny(DenyReason::LeadershipMoved { to }),
             None => Decision::unknown(UnknownCause::OutOfTime),
-        })
+        };
+        (decision, None)
     }
 
     /// Reads Kubernetes and the members. Returns an early decision if the members need not be asked.
@@ -211,7 +221,7 @@ impl<'r> Review<'r> {
 
     /// Judges the override annotations of an object. No other place does.
     fn override_of(&self, name: &str, annotations: &BTreeMap<String, String>) -> Override {
-        overrides::judge(self.config, name, annotations, self.clients.context.now())
+        overrides::judge(NAME, self.config.overrides, name, annotations, self.clients.context.now())
     }
 
     fn namespace_override(&self, state: &KubeState) -> Override {

@@ -6,8 +6,8 @@ use super::config::Config;
 use super::decide::Decision;
 use super::input::{Input, Progress, Round};
 use super::member::Member;
-use super::overrides::Override;
 use super::removal::Removal;
+use crate::overrides::Override;
 
 /// A decision with its facts. `messages` renders it.
 pub(super) struct Reviewed<'r> {

@@ -4,7 +4,7 @@ use admission::{Denial, OnUnknown, SettlePolicy, Settled, settle};
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::super::findings::ObjectCount;
+use super::super::cluster_facts::ObjectCount;
 use super::super::fixture::{config, crd, member, namespace, now, with_delete};
 use super::super::queries::Noun;
 use super::*;

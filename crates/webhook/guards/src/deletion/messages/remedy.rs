@@ -5,8 +5,8 @@ use std::time::SystemTime;
 
 use super::super::acknowledge::{self, covers};
 use super::super::case::Case;
+use super::super::cluster_facts::ClusterFacts;
 use super::super::config::Config;
-use super::super::findings::ClusterFacts;
 use super::super::summary::FleetSummary;
 use super::super::target::{DeletionKind, Target};
 use cluster::cause;

@@ -3,8 +3,8 @@
 use admission::{OVERRIDE, Ruling};
 
 use super::super::case::Case;
+use super::super::cluster_facts::{ClusterFacts, UsageState};
 use super::super::config::Config;
-use super::super::findings::{ClusterFacts, UsageState};
 use super::super::summary::FleetSummary;
 use super::super::target::Target;
 use super::{MAX_WARNINGS, findings, member_clusters, name, reason};

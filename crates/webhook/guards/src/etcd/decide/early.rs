@@ -4,11 +4,11 @@ use admission::{Cause, Request};
 
 use super::super::config::Config;
 use super::super::kube_state::KubeState;
-use super::super::overrides::Override;
 use super::super::owners::OwnerState;
 use super::super::pod::Pod;
 use super::super::removal::Removal;
 use super::{Allowed, Conclusion, Decision, DenyReason, UnknownCause, Warning};
+use crate::overrides::Override;
 
 /// Decides by the request.
 pub(in super::super) fn exempt(

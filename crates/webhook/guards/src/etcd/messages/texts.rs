@@ -4,10 +4,10 @@ use admission::Cause;
 
 use super::super::decide::{Allowed, Concern, DenyReason, UnknownCause, Warning};
 use super::super::facts::Leaving;
-use super::super::overrides::DELETE_ANYWAY;
 use super::super::removal::Removal;
 use super::super::table::{MemberProblem, MembershipChange, Note, TOO_FEW_ANSWERS};
 use super::{PREFIX, ReasonCode};
+use crate::overrides::DELETE_ANYWAY;
 use cluster::cause;
 
 /// Returns why a deletion is allowed, for the audit log.

@@ -9,9 +9,9 @@ use admission::Verdict;
 use k8s_openapi::jiff::Timestamp;
 
 use super::super::super::messages;
-use super::super::super::overrides::Override;
 use super::super::super::reviewed::Reviewed;
 use super::*;
+use crate::overrides::Override;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/src/reference/etcd-decisions.md");
 
