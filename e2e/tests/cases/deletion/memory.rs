@@ -88,7 +88,9 @@ impl Run {
             while self.goes_on() {
                 // Each error is the end of a connection: the server answers before it has read a body for which it has no memory.
                 let Ok(answer) = attacker.post("/resources", body) else { break };
-                let is_shed = answer.starts_with("HTTP/1.1 503 ");
+                // 408: on a busy machine, the bytes of sixteen large bodies do not all arrive within the time for one.
+                let is_shed =
+                    ["HTTP/1.1 503 ", "HTTP/1.1 408 "].iter().any(|status| answer.starts_with(status));
                 if !is_shed {
                     ensure!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
                     ensure!(answer.contains("\"allowed\":false"), "{answer}");
