@@ -19,7 +19,7 @@ impl Reader for Offline {
     }
 
     fn members<'a>(&'a self, _fleet: &'a Fleet, _deadline: Instant) -> BoxFuture<'a, MembersResult> {
-        Box::pin(ready(Err(no_cluster("the list of the fleet's clusters"))))
+        Box::pin(ready(Err(no_cluster(cause::FLEET_LIST))))
     }
 }
 
@@ -40,7 +40,7 @@ const HINT: &str = "no snapshot was given (--snapshot DIR)";
 
 /// The answer to every request without a cluster.
 pub(super) fn no_cluster(what: &str) -> Cause {
-    Cause::new(cause::NO_CLUSTER, format!("{what} could not be read: {HINT}"))
+    cause::unread(cause::NO_CLUSTER, what, HINT)
 }
 
 #[cfg(test)]

@@ -79,8 +79,8 @@ impl ApiServer {
     pub(crate) async fn get(&self, address: Address<'_>) -> MetadataResult {
         let found = self.get_object(address).await;
         found.map(|object| object.map(|object| Arc::new(object.metadata))).map_err(|failure| {
-            let text = format!("{address} could not be read: {}", failure.cause.text);
-            Cause::new(failure.into_garbage().cause.code, text)
+            let failure = failure.into_garbage();
+            cause::unread(failure.cause.code, address, &failure.cause.text)
         })
     }
 

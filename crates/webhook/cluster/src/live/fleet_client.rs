@@ -167,9 +167,7 @@ impl FleetClient {
                 }
                 Ok(fetched) => return Ok(fetched),
                 Err(Failure { cause, .. }) if *of == Cluster::Local => return Err(cause),
-                Err(Failure { cause: Cause { code, text, .. }, .. }) => {
-                    return Err(Cause::new(code, format!("{name} could not be read: {text}")));
-                }
+                Err(Failure { cause, .. }) => return Err(cause::unread(cause.code, name, &cause.text)),
             }
         }
     }
@@ -202,14 +200,11 @@ impl FleetClient {
 
     /// Lists the clusters of a fleet.
     pub(crate) async fn members(&self, fleet: &Fleet, deadline: Instant) -> MembersResult {
-        let unread = |code, why: &str| {
-            Cause::new(code, format!("the list of the fleet's clusters could not be read: {why}"))
-        };
+        let unread = |code, why: &str| cause::unread(code, cause::FLEET_LIST, why);
         let stale = |why: &str| unread(cause::STALE_FLEET, why);
         let began = Instant::now();
         let late = |_| {
-            let waited = deadline.saturating_duration_since(began).as_secs_f64();
-            stale(&format!("{} did not answer in {waited:.1} s", self.servers.local.name()))
+            stale(&cause::no_answer(self.servers.local.name(), deadline.saturating_duration_since(began)))
         };
         if began >= deadline {
             return Err(stale("no time was left"));
@@ -246,8 +241,7 @@ fn name_of(of: &Cluster) -> &str {
 }
 
 fn no_answer(who: &str, began: Instant, deadline: Instant) -> Cause {
-    let waited = deadline.saturating_duration_since(began).as_secs_f64();
-    Cause::new(cause::TIMEOUT, format!("{who} did not answer in {waited:.1} s"))
+    Cause::new(cause::TIMEOUT, cause::no_answer(who, deadline.saturating_duration_since(began)))
 }
 
 /// Returns the named contexts, or an error if the kubeconfig lacks one.

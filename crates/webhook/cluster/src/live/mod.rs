@@ -26,7 +26,7 @@ use std::fmt;
 use std::future::ready;
 use std::sync::{Arc, OnceLock};
 
-use admission::{BoxFuture, Cause};
+use admission::BoxFuture;
 use kube::Client;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
@@ -143,9 +143,7 @@ impl Live {
 
     async fn request(&self, address: Address<'_>, now: Instant, limit: Instant) -> MetadataResult {
         if now >= limit {
-            let text =
-                format!("{address} could not be read: the deadline passed before the request was sent");
-            return Err(Cause::new(cause::TIMEOUT, text));
+            return Err(cause::unread(cause::TIMEOUT, address, cause::NOT_SENT));
         }
         let key = GetKey {
             resource: address.resource.clone(),
@@ -160,10 +158,8 @@ impl Live {
             })
         });
         timeout_at(limit, request).await.unwrap_or_else(|_| {
-            let waited = limit.saturating_duration_since(now).as_secs_f64();
-            let server = self.server.name();
-            let text = format!("{address} could not be read: {server} did not answer in {waited:.1} s");
-            Err(Cause::new(cause::TIMEOUT, text))
+            let why = cause::no_answer(self.server.name(), limit.saturating_duration_since(now));
+            Err(cause::unread(cause::TIMEOUT, address, why))
         })
     }
 }

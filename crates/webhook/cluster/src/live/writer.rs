@@ -85,8 +85,7 @@ impl LiveWriter {
         };
         let (began, end) = (tokio::time::Instant::now(), deadline.into());
         if began >= end {
-            let text = "the deadline passed before the request was sent";
-            return failed(Cause::new(cause::TIMEOUT, text));
+            return failed(Cause::new(cause::TIMEOUT, cause::NOT_SENT));
         }
         if path::object(address).is_none() {
             return failed(Cause::new(cause::REFUSED, "no object can have this name"));
@@ -97,9 +96,8 @@ impl LiveWriter {
             Ok(Ok(Written::Conflict)) => WriteResult::Conflict,
             Ok(Err(error)) => failed(of_error(&error, &self.server.name(), verb, address.resource).cause),
             Err(_) => {
-                let (waited, server) = ((end - began).as_secs_f64(), self.server.name());
-                let text = format!("{server} did not answer in {waited:.1} s, and may have written it");
-                failed(Cause::new(cause::TIMEOUT, text))
+                let why = cause::no_answer(self.server.name(), end - began);
+                failed(Cause::new(cause::TIMEOUT, format!("{why}, and may have written it")))
             }
         }
     }

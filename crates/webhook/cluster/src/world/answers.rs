@@ -53,10 +53,7 @@ impl World {
             Fleet::Contexts(names) => names.iter().map(|name| self.context(name)).collect(),
             Fleet::Secrets { namespace } => self.secrets(namespace),
         };
-        members.map(Arc::from).map_err(|why| {
-            let text = format!("the list of the fleet's clusters could not be read: {why}");
-            Cause::new(cause::STALE_FLEET, text)
-        })
+        members.map(Arc::from).map_err(|why| cause::unread(cause::STALE_FLEET, cause::FLEET_LIST, why))
     }
 
     fn clusters_of_karmada(&self) -> Result<Vec<FleetMember>, String> {
