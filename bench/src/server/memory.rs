@@ -11,9 +11,9 @@ use crate::servers::{Folder, Guards, Server};
 use crate::{Result, is_short, resources, reviews, rounds};
 
 /// Limit after some reviews, idle.
-const IDLE: f64 = 16.0 * MIB;
+const IDLE: f64 = 20.0 * MIB;
 /// Limit while the memory budget is used up.
-const FULL: f64 = 100.0 * MIB;
+const FULL: f64 = 110.0 * MIB;
 /// Defaults of `server.limits`: bytes of all bodies, cost of a body, connections.
 const BUDGET: usize = 64 << 20;
 const BODY_COST: usize = 32 << 10;
