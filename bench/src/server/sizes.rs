@@ -8,8 +8,8 @@ use crate::{Result, reviews, rounds};
 
 /// Sizes of pods in bytes. Zero is the pod of the other measurements.
 const SIZES: [usize; 5] = [0, 10_000, 100_000, 1_000_000, 3_000_000];
-/// Connections for pods of more than a megabyte: with eight, they need more than the memory for all reviews.
-const FEW_CONNECTIONS: usize = 2;
+/// Connections for a pod of three megabytes: the plan of two at once needs more than the memory for large reviews.
+const ONE: usize = 1;
 /// Bytes that are sent for each size, and the requests that this makes at least and at most.
 const BYTES: usize = 60_000_000;
 const REQUESTS: (usize, usize) = (40, 20_000);
@@ -28,7 +28,7 @@ pub(super) fn measure(folder: &Folder, report: &mut Report) -> Result<()> {
             let server = start(folder)?;
             for (pod, samples) in pods.iter().zip(samples) {
                 let count = (BYTES / pod.len() / share).clamp(REQUESTS.0, REQUESTS.1 / share);
-                let connections = if pod.len() > 2_000_000 { FEW_CONNECTIONS } else { CONNECTIONS };
+                let connections = if pod.len() > 2_000_000 { ONE } else { CONNECTIONS };
                 samples.push_time(cpu(&server, folder, &server.request(pod), connections, count)?);
             }
         }
