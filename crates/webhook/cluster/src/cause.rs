@@ -1,11 +1,6 @@
-//! The closed set of codes for why something is Unknown, and the texts that all readers use.
+//! The closed set of codes for why something is Unknown.
 //!
 //! A code is a metric label, and a snapshot contains it for data that could not be read. The text next to it is for users.
-
-use std::fmt;
-use std::time::Duration;
-
-use admission::Cause;
 
 /// No connection: refused, no route, name not found, TLS handshake failed.
 pub const UNREACHABLE: &str = "unreachable";
@@ -93,22 +88,6 @@ pub const ALL: [&str; 27] = [
     NOT_RECORDED,
     NO_CLUSTER,
 ];
-
-/// What the list of member clusters is called in texts.
-pub(crate) const FLEET_LIST: &str = "the list of the fleet's clusters";
-
-/// The reason when no time is left for a request.
-pub(crate) const NOT_SENT: &str = "the deadline passed before the request was sent";
-
-/// Returns the cause for a subject that could not be read.
-pub(crate) fn unread(code: &'static str, subject: impl fmt::Display, why: impl fmt::Display) -> Cause {
-    Cause::new(code, format!("{subject} could not be read: {why}"))
-}
-
-/// Returns the reason when a server did not answer in time.
-pub(crate) fn no_answer(server: impl fmt::Display, waited: Duration) -> String {
-    format!("{server} did not answer in {:.1} s", waited.as_secs_f64())
-}
 
 /// Whether a snapshot can contain this code. The others result from a snapshot or from a decision.
 pub fn is_recordable(code: &str) -> bool {

@@ -28,6 +28,7 @@ mod metadata;
 mod offline;
 mod pages;
 mod resource;
+mod words;
 
 use std::future::ready;
 use std::sync::Arc;

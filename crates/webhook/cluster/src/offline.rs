@@ -7,7 +7,7 @@ use admission::{BoxFuture, Cause};
 
 use super::etcd::{Endpoint, EtcdRequest, EtcdResult};
 use super::fleet::{Fleet, MembersResult};
-use super::{Address, EtcdClient, MetadataResult, Reader, cause};
+use super::{Address, EtcdClient, MetadataResult, Reader, cause, words};
 
 /// Reports everything as Unknown, with the flag that would help.
 #[derive(Debug, Clone, Copy, Default)]
@@ -19,7 +19,7 @@ impl Reader for Offline {
     }
 
     fn members<'a>(&'a self, _fleet: &'a Fleet, _deadline: Instant) -> BoxFuture<'a, MembersResult> {
-        Box::pin(ready(Err(no_cluster(cause::FLEET_LIST))))
+        Box::pin(ready(Err(no_cluster(words::FLEET_LIST))))
     }
 }
 
@@ -40,7 +40,7 @@ const HINT: &str = "no snapshot was given (--snapshot DIR)";
 
 /// The answer to every request without a cluster.
 pub(super) fn no_cluster(what: &str) -> Cause {
-    cause::unread(cause::NO_CLUSTER, what, HINT)
+    words::unread(cause::NO_CLUSTER, what, HINT)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use super::failure::{Failure, SERVER, not_sent};
 use super::path;
 use crate::fleet::{Cluster, GetQuery, ListQuery, Object, Part};
 use crate::metadata::Wire;
-use crate::{Address, MetadataResult, Resource, cause};
+use crate::{Address, MetadataResult, Resource, cause, words};
 use admission::Cause;
 use admission::budget::{Budget, ReservedBytes};
 
@@ -80,7 +80,7 @@ impl ApiServer {
         let found = self.get_object(address).await;
         found.map(|object| object.map(|object| Arc::new(object.metadata))).map_err(|failure| {
             let failure = failure.into_garbage();
-            cause::unread(failure.cause.code, address, &failure.cause.text)
+            words::unread(failure.cause.code, address, &failure.cause.text)
         })
     }
 

@@ -29,7 +29,7 @@ use crate::fleet::{
 };
 use crate::metadata::Wire;
 use crate::pages::Cursor;
-use crate::{Address, ApiError, Metadata, Resource, cause};
+use crate::{Address, ApiError, Metadata, Resource, cause, words};
 
 /// Limits of a page. They are lower than what an API server can send, because hundreds of clusters answer at once and their
 /// owners are not trusted. A page of 500 has 16 kB for the metadata of each object, or 64 kB for each whole object (Jobs). The
@@ -167,7 +167,7 @@ impl FleetClient {
                 }
                 Ok(fetched) => return Ok(fetched),
                 Err(Failure { cause, .. }) if *of == Cluster::Local => return Err(cause),
-                Err(Failure { cause, .. }) => return Err(cause::unread(cause.code, name, &cause.text)),
+                Err(Failure { cause, .. }) => return Err(words::unread(cause.code, name, &cause.text)),
             }
         }
     }
@@ -200,11 +200,11 @@ impl FleetClient {
 
     /// Lists the clusters of a fleet.
     pub(crate) async fn members(&self, fleet: &Fleet, deadline: Instant) -> MembersResult {
-        let unread = |code, why: &str| cause::unread(code, cause::FLEET_LIST, why);
+        let unread = |code, why: &str| words::unread(code, words::FLEET_LIST, why);
         let stale = |why: &str| unread(cause::STALE_FLEET, why);
         let began = Instant::now();
         let late = |_| {
-            stale(&cause::no_answer(self.servers.local.name(), deadline.saturating_duration_since(began)))
+            stale(&words::no_answer(self.servers.local.name(), deadline.saturating_duration_since(began)))
         };
         if began >= deadline {
             return Err(stale("no time was left"));
@@ -241,7 +241,7 @@ fn name_of(of: &Cluster) -> &str {
 }
 
 fn no_answer(who: &str, began: Instant, deadline: Instant) -> Cause {
-    Cause::new(cause::TIMEOUT, cause::no_answer(who, deadline.saturating_duration_since(began)))
+    Cause::new(cause::TIMEOUT, words::no_answer(who, deadline.saturating_duration_since(began)))
 }
 
 /// Returns the named contexts, or an error if the kubeconfig lacks one.

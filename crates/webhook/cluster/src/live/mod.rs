@@ -35,7 +35,7 @@ use super::etcd::{Endpoint, EtcdRequest, EtcdResult, Material};
 use super::fleet::{
     Cluster, ClusterHealth, Fleet, GetQuery, ListQuery, MembersResult, ObjectResult, PageResult,
 };
-use super::{Address, EtcdClient, Metadata, MetadataResult, Reader, Readiness, Resource, cause};
+use super::{Address, EtcdClient, Metadata, MetadataResult, Reader, Readiness, Resource, cause, words};
 use body::BodyReader;
 use client::MEMBER_CLIENTS;
 use config::Problem;
@@ -143,7 +143,7 @@ impl Live {
 
     async fn request(&self, address: Address<'_>, now: Instant, limit: Instant) -> MetadataResult {
         if now >= limit {
-            return Err(cause::unread(cause::TIMEOUT, address, cause::NOT_SENT));
+            return Err(words::unread(cause::TIMEOUT, address, words::NOT_SENT));
         }
         let key = GetKey {
             resource: address.resource.clone(),
@@ -158,8 +158,8 @@ impl Live {
             })
         });
         timeout_at(limit, request).await.unwrap_or_else(|_| {
-            let why = cause::no_answer(self.server.name(), limit.saturating_duration_since(now));
-            Err(cause::unread(cause::TIMEOUT, address, why))
+            let why = words::no_answer(self.server.name(), limit.saturating_duration_since(now));
+            Err(words::unread(cause::TIMEOUT, address, why))
         })
     }
 }

@@ -22,7 +22,7 @@ use super::path;
 use super::request::{Written, write};
 use crate::etcd::{Endpoint, Id};
 use crate::writer::{Lease, StoredLease, TransferResult, WriteResult, Writer};
-use crate::{Address, Resource, cause};
+use crate::{Address, Resource, cause, words};
 
 const EVENTS: Resource = Resource {
     group: Cow::Borrowed("events.k8s.io"),
@@ -85,7 +85,7 @@ impl LiveWriter {
         };
         let (began, end) = (tokio::time::Instant::now(), deadline.into());
         if began >= end {
-            return failed(Cause::new(cause::TIMEOUT, cause::NOT_SENT));
+            return failed(Cause::new(cause::TIMEOUT, words::NOT_SENT));
         }
         if path::object(address).is_none() {
             return failed(Cause::new(cause::REFUSED, "no object can have this name"));
@@ -96,7 +96,7 @@ impl LiveWriter {
             Ok(Ok(Written::Conflict)) => WriteResult::Conflict,
             Ok(Err(error)) => failed(of_error(&error, &self.server.name(), verb, address.resource).cause),
             Err(_) => {
-                let why = cause::no_answer(self.server.name(), end - began);
+                let why = words::no_answer(self.server.name(), end - began);
                 failed(Cause::new(cause::TIMEOUT, format!("{why}, and may have written it")))
             }
         }

@@ -11,7 +11,7 @@ use crate::fleet::{
     Page, PageResult, THIS_CLUSTER, no_secret,
 };
 use crate::snapshot;
-use crate::{Address, Metadata, MetadataResult, Resource, cause};
+use crate::{Address, Metadata, MetadataResult, Resource, cause, words};
 
 impl World {
     pub(super) fn metadata(&self, address: Address<'_>) -> MetadataResult {
@@ -53,7 +53,7 @@ impl World {
             Fleet::Contexts(names) => names.iter().map(|name| self.context(name)).collect(),
             Fleet::Secrets { namespace } => self.secrets(namespace),
         };
-        members.map(Arc::from).map_err(|why| cause::unread(cause::STALE_FLEET, cause::FLEET_LIST, why))
+        members.map(Arc::from).map_err(|why| words::unread(cause::STALE_FLEET, words::FLEET_LIST, why))
     }
 
     fn clusters_of_karmada(&self) -> Result<Vec<FleetMember>, String> {
