@@ -130,6 +130,25 @@ fn is_read_by_runner() -> bool {
     std::env::var_os("GITHUB_ACTIONS").is_some_and(|value| value == "true")
 }
 
+/// Adds a workflow command of GitHub Actions, which becomes an annotation at a place.
+pub fn push_annotation(lines: &mut String, level: &str, place: Option<&Place>, title: &str, message: &str) {
+    let _ = write!(lines, "::{level} ");
+    if let Some(Place { file, line, column }) = place {
+        let _ = write!(lines, "file={},line={line},col={column},", escape_property(file));
+    }
+    let _ = writeln!(lines, "title={}::{}", escape_property(title), escape_data(message));
+}
+
+/// `escapeData` of GitHub's toolkit, for cleaned text. The text contains no command in the older syntax.
+fn escape_data(text: &str) -> String {
+    clean::lines(text).replace(OLD_COMMAND, "# #[").replace('%', "%25").replace('\n', "%0A")
+}
+
+/// `escapeProperty` of GitHub's toolkit.
+fn escape_property(text: &str) -> String {
+    escape_data(text).replace(':', "%3A").replace(',', "%2C")
+}
+
 /// Returns foreign text without control and direction characters. Its further lines are indented, so that none of them looks like
 /// a line of Durward. In GitHub Actions none of them is a workflow command.
 pub fn foreign(text: &str) -> String {

@@ -23,6 +23,9 @@ const CASES: (&str, &str) = ("durward.dev/", "Cases");
 /// The API group of the files that `kustomize build` reads.
 const KUSTOMIZE: &str = "kustomize.config.k8s.io";
 
+/// The next step for a template.
+const RENDER: &str = "the file looks like a template; render it first: helm template NAME CHART > FILE";
+
 /// Memory of the values of one object, which fit into an evaluation. An API server accepts 3 MiB of text.
 const MAX_OBJECT: usize = 64 << 20;
 
@@ -170,7 +173,8 @@ fn read_file(file: &InputFile) -> (Vec<Manifest>, Vec<LoadProblem>) {
         Ok(documents) => documents,
         Err(error) => {
             let place = position(&source, error.place);
-            let problem = Problem::new(error.message).at(place).next(error.next);
+            let next = if source.text.contains("{{") { RENDER.to_owned() } else { error.next };
+            let problem = Problem::new(error.message).at(place).next(next);
             return (Vec::new(), vec![LoadProblem::unplaced(problem)]);
         }
     };
@@ -223,6 +227,7 @@ fn unusable(object: &Manifest, path: &Path, message: String, file: &InputFile) -
         };
     }
     let next = match name {
+        "Chart.yaml" | "values.yaml" => RENDER.to_owned(),
         "-" => "remove it".to_owned(),
         _ => format!("remove it, or {leave_out}"),
     };

@@ -4,8 +4,7 @@
 
 use std::fmt::Write as _;
 
-use admission::text as clean;
-use config::Place;
+use console::output::push_annotation;
 
 use super::parts::{case_text, push_next, with_field};
 use crate::report::{CheckReport, DocumentFinding, Severity};
@@ -18,7 +17,7 @@ pub(super) fn write(report: &CheckReport) -> String {
         push_next(&mut message, &problem.next);
         let subject = format!("{} {}", problem.kind, problem.name);
         let title = if subject.trim().is_empty() { "document" } else { subject.trim() };
-        push(&mut lines, "error", problem.position.as_ref(), title, &message);
+        push_annotation(&mut lines, "error", problem.position.as_ref(), title, &message);
     }
     for document in &report.documents {
         for finding in &document.findings {
@@ -30,12 +29,12 @@ pub(super) fn write(report: &CheckReport) -> String {
             let title = title(&document.kind, &document.full_name(), finding);
             let mut message = with_field(&finding.field, &finding.message);
             push_next(&mut message, &finding.next);
-            push(&mut lines, level, Some(&finding.position), &title, &message);
+            push_annotation(&mut lines, level, Some(&finding.position), &title, &message);
         }
     }
     for case in report.cases.iter().filter(|case| !case.passed) {
         let title = format!("case {}", case.name);
-        push(&mut lines, "error", Some(&case.position), &title, &case_text(case));
+        push_annotation(&mut lines, "error", Some(&case.position), &title, &case_text(case));
     }
     lines
 }
@@ -46,22 +45,4 @@ fn title(kind: &str, name: &str, finding: &DocumentFinding) -> String {
         let _ = write!(title, ": policy {}", finding.policy);
     }
     title
-}
-
-fn push(lines: &mut String, level: &str, position: Option<&Place>, title: &str, message: &str) {
-    let _ = write!(lines, "::{level} ");
-    if let Some(Place { file, line, column }) = position {
-        let _ = write!(lines, "file={},line={line},col={column},", escape_property(file));
-    }
-    let _ = writeln!(lines, "title={}::{}", escape_property(title), escape_data(message));
-}
-
-/// `escapeData` of GitHub's toolkit, for cleaned text. The text contains no command in the older syntax.
-fn escape_data(text: &str) -> String {
-    clean::lines(text).replace("##[", "# #[").replace('%', "%25").replace('\n', "%0A")
-}
-
-/// `escapeProperty` of GitHub's toolkit.
-fn escape_property(text: &str) -> String {
-    escape_data(text).replace(':', "%3A").replace(',', "%2C")
 }

@@ -29,6 +29,7 @@ mod manifests;
 mod pages;
 mod paths;
 mod reload;
+mod removal;
 mod review;
 mod schema;
 mod serve;

@@ -136,10 +136,25 @@ impl ObjectCount {
         (objects > 0).then(|| Self { noun: noun.clone(), objects, more, names })
     }
 
+    /// Returns what the objects are, in the plural.
+    pub fn what(&self) -> &str {
+        &self.noun.many
+    }
+
+    /// Returns how many objects were read.
+    pub fn objects(&self) -> usize {
+        self.objects
+    }
+
+    /// Returns the number for users: `3`, or `500+` if there may be more.
+    pub fn number(&self) -> String {
+        format!("{}{}", self.objects, if self.more { "+" } else { "" })
+    }
+
     /// Returns the text for users: `3 pods`, `500+ PVCs`.
     pub(super) fn text(&self) -> String {
         let noun = if self.objects == 1 && !self.more { &self.noun.one } else { &self.noun.many };
-        format!("{}{} {noun}", self.objects, if self.more { "+" } else { "" })
+        format!("{} {noun}", self.number())
     }
 }
 

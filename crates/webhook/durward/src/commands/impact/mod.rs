@@ -1,6 +1,8 @@
 //! Command `impact`: shows what a deletion would remove in each cluster. It uses the reads and the decision of the guard and
-//! deletes nothing.
+//! deletes nothing. With `--diff` the deletions are those of a change of manifests.
 
+mod html;
+pub(crate) mod removal;
 mod text;
 
 use std::path::PathBuf;
@@ -8,14 +10,15 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use cluster::fleet::LOCAL;
-use config::Labels;
+use config::{Labels, Problem};
 use console::exit::{Exit, Outcome, Stop};
 use console::output::{self, ProgressLine, Style};
 use guards::deletion::{DeletionSubject, Impact as Found, ReadProgress};
 
 use crate::args::ClusterArgs;
-use crate::clients::fleet::{self, SubjectArg, SubjectArgs};
+use crate::clients::fleet::{self, FleetContext, SubjectArg, SubjectArgs};
 use crate::clients::runtime;
+use html::{Page, PageObject};
 use text::Detail;
 
 /// `impact`
@@ -30,6 +33,9 @@ pub(crate) struct Args {
     /// Objects with these labels, for example app=web
     #[arg(long, short = 'l', value_name = "SELECTOR", conflicts_with = "all")]
     pub(crate) selector: Option<Labels>,
+    /// Objects that the manifests NEW no longer have: directories, files, - for standard input
+    #[arg(long, num_args = 2, value_names = ["OLD", "NEW"], conflicts_with_all = ["targets", "all", "selector"])]
+    pub(crate) diff: Option<Vec<PathBuf>>,
     /// Configuration file [default: detect the fleet]
     #[arg(long, short, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -54,6 +60,12 @@ pub(crate) enum ImpactFormat {
     Json,
     /// YAML
     Yaml,
+    /// One HTML page
+    Html,
+    /// With --diff: a comment on a pull request
+    Markdown,
+    /// With --diff: annotations in GitHub Actions
+    Github,
 }
 
 /// Timeout of one object in the whole fleet: about that of a review, so that a slow cluster has as much time as in a review.
@@ -69,6 +81,13 @@ pub(crate) fn run(args: &Args) -> Outcome {
 }
 
 fn show(args: &Args) -> Outcome {
+    if let Some([old, new]) = args.diff.as_deref() {
+        return removal::run(args, old, new);
+    }
+    if matches!(args.output, ImpactFormat::Markdown | ImpactFormat::Github) {
+        let problem = Problem::new("-o markdown and -o github are for --diff OLD NEW");
+        return Err(problem.next("use -o text, wide, name, json or yaml").into());
+    }
     let selector = args.selector.as_ref().map(|Labels(selector)| selector);
     let subjects = SubjectArgs::new(&args.targets, args.all, selector)?;
     runtime()?.block_on(async {
@@ -94,14 +113,15 @@ fn show(args: &Args) -> Outcome {
                 ImpactFormat::Text => output::print(&format(Detail::Alone))?,
                 ImpactFormat::Wide => output::print(&format(Detail::Wide))?,
                 ImpactFormat::Name if impact.verdict != "allow" => output::print(&text::name(&impact))?,
-                ImpactFormat::Name | ImpactFormat::Json | ImpactFormat::Yaml => {}
+                _ => {}
             }
             found.push(impact);
         }
         match args.output {
             ImpactFormat::Json => output::json(&found)?,
             ImpactFormat::Yaml => output::data(&output::yaml(&found)?)?,
-            ImpactFormat::Text | ImpactFormat::Wide | ImpactFormat::Name => {}
+            ImpactFormat::Html => output::data(&page(&found, &context).write())?,
+            _ => {}
         }
         if !problems.is_empty() {
             return Err(problems.into());
@@ -110,17 +130,53 @@ fn show(args: &Args) -> Outcome {
     })
 }
 
-/// Returns the exit code. A cluster that could not be checked counts even if it is acknowledged.
-fn exit(found: &[Found]) -> Exit {
-    let is_checked = |one: &Found| {
-        one.verdict != "unknown" && one.clusters.iter().all(|cluster| cluster.unchecked.is_empty())
+/// Returns the impacts as a page, the worst first.
+fn page<'f>(found: &'f [Found], context: &FleetContext) -> Page<'f> {
+    let mut ranked: Vec<&Found> = found.iter().collect();
+    let rank = |one: &&Found| match verdict(one) {
+        "deny" => 0,
+        "unknown" => 1,
+        _ => 2,
     };
-    if found.iter().any(|one| one.verdict == "deny") {
-        Exit::No
-    } else if found.iter().all(is_checked) {
-        Exit::Done
-    } else {
-        Exit::Unknown
+    ranked.sort_by_key(rank);
+    let object = |impact: &'f Found| PageObject {
+        name: text::short_name(impact),
+        verdict: verdict(impact),
+        summary: text::summary(impact),
+        notes: Vec::new(),
+        impact: Some(impact),
+    };
+    let objects: Vec<_> = ranked.into_iter().map(object).collect();
+    let of = |verdict: &str| objects.iter().filter(|one| one.verdict == verdict).count();
+    let (in_use, unknown) = (of("deny"), of("unknown"));
+    let headline = match (objects.as_slice(), in_use, unknown) {
+        ([only], 1, _) => format!("{} is in use", only.name),
+        ([only], _, 1) => format!("{} could not be checked", only.name),
+        ([only], ..) => format!("nothing in {} is in use", only.name),
+        (all, _, 0) => format!("{in_use} of {} objects are in use", all.len()),
+        (all, ..) => format!("{in_use} of {} objects are in use, {unknown} could not be checked", all.len()),
+    };
+    let verdict = match (in_use, unknown) {
+        (0, 0) => "allow",
+        (0, _) => "unknown",
+        _ => "deny",
+    };
+    let facts = found.first().map(|one| format!("facts of {}", one.time)).into_iter().collect();
+    Page { headline, verdict, facts, objects, notes: Vec::new(), here: context.local_name() }
+}
+
+/// Returns the verdict. A cluster that could not be checked counts even if it is acknowledged.
+fn verdict(impact: &Found) -> &'static str {
+    let is_unchecked = impact.clusters.iter().any(|cluster| !cluster.unchecked.is_empty());
+    if impact.verdict == "allow" && is_unchecked { "unknown" } else { impact.verdict }
+}
+
+fn exit(found: &[Found]) -> Exit {
+    let is = |wanted: &str| found.iter().any(|one| verdict(one) == wanted);
+    match (is("deny"), is("unknown")) {
+        (true, _) => Exit::No,
+        (false, true) => Exit::Unknown,
+        (false, false) => Exit::Done,
     }
 }
 

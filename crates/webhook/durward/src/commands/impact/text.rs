@@ -28,6 +28,31 @@ pub(super) fn name(impact: &Impact) -> String {
     format!("{kind}/{}\n", impact.name)
 }
 
+/// Returns the name of the object as the command line takes it: `ns/shop`.
+pub(super) fn short_name(impact: &Impact) -> String {
+    format!("{}/{}", if impact.kind == "Namespace" { "ns" } else { "crd" }, impact.name)
+}
+
+/// Returns what is in use, or why it is not known, in one line.
+pub(super) fn summary(impact: &Impact) -> String {
+    if impact.exists == Some(false) {
+        return "does not exist".to_owned();
+    }
+    let of = |state: UsageState| {
+        let clusters = impact.clusters.iter().filter(move |one| one.state == state);
+        let lines: Vec<String> = clusters.map(|one| format!("{}: {}", one.cluster, one.summary)).collect();
+        lines
+    };
+    let (in_use, unknown) = (of(UsageState::InUse), of(UsageState::Unknown));
+    let incomplete = impact.incomplete.iter().map(|why| why.text.clone());
+    let lines: Vec<String> = in_use.into_iter().chain(unknown).chain(incomplete).collect();
+    match (&impact.message, lines.is_empty()) {
+        (_, false) => lines.join("; "),
+        (Some(message), true) => message.clone(),
+        (None, true) => "nothing in use".to_owned(),
+    }
+}
+
 /// Formats one object. `here` is the name of the local cluster.
 pub(super) fn format_impact<'i>(impact: &'i Impact, detail: Detail, here: &'i str, style: Style) -> String {
     let mut out = headline(impact, here, style);
@@ -79,7 +104,6 @@ pub(super) fn format_impact<'i>(impact: &'i Impact, detail: Detail, here: &'i st
 }
 
 fn headline(impact: &Impact, here: &str, style: Style) -> String {
-    let kind = if impact.kind == "Namespace" { "ns" } else { "crd" };
     let is = |state: UsageState| move |reached: &ClusterImpact| reached.state == state;
     let is_unknown = |reached: &ClusterImpact| reached.state == UsageState::Unknown;
     let summary = match impact.verdict {
@@ -111,7 +135,7 @@ fn headline(impact: &Impact, here: &str, style: Style) -> String {
         Some(_) => "",
         None => "  (could not check whether it exists)",
     };
-    format!("{}  {summary}{exists}\n", style.bold(&format!("{kind}/{}", impact.name)))
+    format!("{}  {summary}{exists}\n", style.bold(&short_name(impact)))
 }
 
 /// Returns the local cluster and the number of member clusters: `the control plane and 2 of 3 member clusters`.

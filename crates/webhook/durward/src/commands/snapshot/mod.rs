@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cluster::Resource;
-use cluster::fleet::{LOCAL, Part, THIS_CLUSTER};
+use cluster::fleet::{Cluster, LOCAL, ListQuery, Part, THIS_CLUSTER};
 use config::Problem;
 use console::exit::{Exit, Outcome};
 use console::output::{self, ProgressLine};
@@ -21,9 +21,10 @@ use guards::etcd::Survey;
 use crate::args::ClusterArgs;
 use crate::clients::connect::access;
 use crate::clients::etcd_context;
-use crate::clients::fleet::{self, FleetContext, SubjectArg, SubjectArgs};
+use crate::clients::fleet::{self, ANSWER_WITHIN, FleetContext, SubjectArg, SubjectArgs};
 use crate::clients::runtime;
 use crate::commands::impact::TIMEOUT;
+use crate::commands::impact::removal::argo_cd::APPLICATIONS;
 use crate::file::{File, Purpose};
 use recorder::Recorder;
 
@@ -135,6 +136,12 @@ async fn impacts(
         // `--all` needs complete Lists. CRDs were read whole, and a List has one form.
         recorder.read_all(&DeletionKind::Namespace.resource(), Part::Metadata).await;
         recorder.read_all(&DeletionKind::Crd.resource(), Part::Whole).await;
+        // `impact --diff` follows Argo CD's Applications, if the cluster has any.
+        let first = ListQuery { limit: 1, ..ListQuery::new(&APPLICATIONS) };
+        let found = context.clients.reader.list(&Cluster::Local, first, Instant::now() + ANSWER_WITHIN).await;
+        if found.is_ok_and(|page| !page.objects.is_empty()) {
+            recorder.read_all(&APPLICATIONS, Part::Whole).await;
+        }
     }
     problems
 }

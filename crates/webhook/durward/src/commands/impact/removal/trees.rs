@@ -1,0 +1,136 @@
+//! Compares two trees of manifests: which objects does the second one no longer have?
+//!
+//! An object is the same if group, kind, namespace and name are the same. A tool that prunes deletes the others, unless an annotation
+//! of that tool keeps them.
+
+use std::collections::HashMap;
+use std::path::{Path as FilePath, PathBuf};
+
+use config::{Place, Problem};
+use console::input::shown;
+use manifests::objects::{self, Manifest};
+use policy::document::{Content, DocumentNode};
+use policy::field::Path;
+
+use super::report::ObjectName;
+
+/// The objects that only the old tree has.
+#[derive(Debug, Default)]
+pub(super) struct Removals {
+    /// In the order of the old tree.
+    pub(super) removed: Vec<Removal>,
+    /// Old objects with a generated name, which no other object can be compared with.
+    pub(super) generated: usize,
+}
+
+/// An object that the new tree does not have.
+#[derive(Debug)]
+pub(super) struct Removal {
+    pub(super) object: ObjectName,
+    /// The place in the old tree.
+    pub(super) place: Place,
+    /// The annotation that keeps the object in the cluster.
+    pub(super) kept_by: Option<String>,
+}
+
+/// Compares the trees, or returns what is wrong with them.
+pub(super) fn compare(old: &PathBuf, new: &PathBuf) -> Result<Removals, Vec<Problem>> {
+    let stdin = FilePath::new("-");
+    if old == stdin && new == stdin {
+        return Err(vec![Problem::new("OLD and NEW are both standard input").next("use a file for one of them")]);
+    }
+    let mut problems = Vec::new();
+    let (before, after) = (read(old, &mut problems), read(new, &mut problems));
+    let (_, after) = (names(&before, &mut problems), names(&after, &mut problems));
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let mut removals = Removals::default();
+    for manifest in &before {
+        let object = name(manifest);
+        if manifest.is_generated {
+            removals.generated += 1;
+        } else if !after.contains_key(&object) {
+            let kept_by = kept_by(|key| annotation(manifest, key), By::Prune);
+            removals.removed.push(Removal { object, place: manifest.position(), kept_by });
+        }
+    }
+    Ok(removals)
+}
+
+fn read(path: &PathBuf, problems: &mut Vec<Problem>) -> Vec<Manifest> {
+    let (manifests, unread) = objects::of_paths(std::slice::from_ref(path));
+    problems.extend(unread);
+    problems.extend(manifests.iter().filter_map(not_rendered));
+    manifests
+}
+
+/// Returns the names in a tree, and reports those that are there twice.
+fn names<'m>(tree: &'m [Manifest], problems: &mut Vec<Problem>) -> HashMap<ObjectName, &'m Manifest> {
+    let mut names: HashMap<ObjectName, &Manifest> = HashMap::new();
+    for manifest in tree.iter().filter(|manifest| !manifest.is_generated) {
+        if let Some(first) = names.get(&name(manifest)) {
+            problems.push(manifest.duplicate_of(first).into_problem());
+        } else {
+            names.insert(name(manifest), manifest);
+        }
+    }
+    names
+}
+
+/// Returns the name of an object. Namespaces and CRDs have no namespace, also if a tool writes one.
+fn name(manifest: &Manifest) -> ObjectName {
+    let mut object = ObjectName {
+        group: manifest.group().to_owned(),
+        kind: manifest.kind.clone(),
+        namespace: manifest.namespace.clone(),
+        name: manifest.name.clone(),
+    };
+    if object.deletion_kind().is_some() {
+        object.namespace.clear();
+    }
+    object
+}
+
+/// Reports a name that a template still has to fill.
+fn not_rendered(manifest: &Manifest) -> Option<Problem> {
+    let fields = [("name", &manifest.name), ("namespace", &manifest.namespace)];
+    let (field, text) = fields.into_iter().find(|(_, text)| text.contains("{{") || text.contains("${"))?;
+    let path = Path::new("metadata").child(field);
+    let problem = manifest.problem(&path, format!("{text:?} is not rendered")).into_problem();
+    let file = shown(FilePath::new(&manifest.position().file));
+    Some(problem.next(format!("compare rendered manifests, not {file}: helm template, kustomize build, or flux envsubst")))
+}
+
+fn annotation(manifest: &Manifest, key: &str) -> Option<String> {
+    let annotations = manifest.document.root().field("metadata")?.field("annotations")?;
+    let Content::Map(_) = annotations.content else { return None };
+    annotations.field(key).and_then(DocumentNode::as_text).map(str::to_owned)
+}
+
+/// Why a tool would delete an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    /// Its manifest is gone.
+    Prune,
+    /// Argo CD's Application is gone.
+    Application,
+}
+
+/// Returns the annotation that keeps an object. Argo CD has one option for each reason, and follows Helm's annotation for both.
+pub(super) fn kept_by(annotation: impl Fn(&str) -> Option<String>, by: By) -> Option<String> {
+    const ARGO_CD: &str = "argocd.argoproj.io/sync-options";
+    let option = match by {
+        By::Prune => "Prune=false",
+        By::Application => "Delete=false",
+    };
+    let has_option = |text: String| text.split(',').any(|one| one.trim() == option);
+    if annotation(ARGO_CD).is_some_and(has_option) {
+        return Some(format!("{ARGO_CD}: {option}"));
+    }
+    let flux = (By::Prune, "kustomize.toolkit.fluxcd.io/prune", "disabled");
+    let mut others = [(by, "helm.sh/resource-policy", "keep"), flux].into_iter();
+    let is_there = |key, value| annotation(key).as_deref() == Some(value);
+    let (_, key, value) = others.find(|&(of, key, value)| of == by && is_there(key, value))?;
+    Some(format!("{key}: {value}"))
+}
