@@ -5,4 +5,5 @@
 pub mod exit;
 pub mod input;
 pub mod output;
+pub mod sarif;
 pub mod yaml;

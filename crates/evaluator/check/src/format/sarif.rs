@@ -3,14 +3,11 @@
 //! A rule is one validation of a policy. Denials, errors and unknown verdicts have the level `error`, warnings `warning` and
 //! audit entries `note`. There are no times, so equal runs give equal files.
 
-use config::Place;
-use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use console::sarif::{self, Rules, locations};
 use serde_json::{Value, json};
 
 use super::parts::{case_text, push_next, with_field};
 use crate::report::{CheckReport, CheckedDocument, DocumentFinding, Severity};
-
-const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
 
 /// Rule of documents that can't be used.
 const INPUT: &str = "durward/input";
@@ -19,32 +16,6 @@ const OBJECT: &str = "durward/object";
 
 /// Rule of cases.
 const CASE: &str = "durward/case";
-
-/// Characters that a path in a URI can't contain.
-const NOT_IN_PATHS: &AsciiSet = &CONTROLS
-    .add(b' ')
-    .add(b'"')
-    .add(b'#')
-    .add(b'%')
-    .add(b'<')
-    .add(b'>')
-    .add(b'?')
-    .add(b'[')
-    .add(b']')
-    .add(b'\\')
-    .add(b'^')
-    .add(b'`')
-    .add(b'{')
-    .add(b'|')
-    .add(b'}')
-    .add(b':');
-
-/// Rules in the order of their first result.
-#[derive(Default)]
-struct Rules {
-    rules: Vec<Value>,
-    ids: Vec<String>,
-}
 
 /// Returns the report as SARIF.
 pub(super) fn write(report: &CheckReport) -> Value {
@@ -82,27 +53,16 @@ pub(super) fn write(report: &CheckReport) -> Value {
     }
     let notes: Vec<Value> =
         report.notes.iter().map(|note| json!({"level": "note", "message": {"text": note}})).collect();
-    json!({
-        "$schema": SCHEMA,
-        "version": "2.1.0",
-        "runs": [{
-            "tool": {"driver": {
-                "name": "durward",
-                "informationUri": env!("CARGO_PKG_REPOSITORY"),
-                "semanticVersion": env!("CARGO_PKG_VERSION"),
-                "rules": rules.rules,
-            }},
-            "automationDetails": {"id": "durward-check/"},
-            "invocations": [{
-                "executionSuccessful": report.problems.is_empty(),
-                "exitCode": report.exit_code,
-                "toolExecutionNotifications": notes,
-            }],
-            "columnKind": "unicodeCodePoints",
-            "properties": {"kubeVersion": report.kube_version, "namespace": report.namespace},
-            "results": results,
+    let run = json!({
+        "automationDetails": {"id": "durward-check/"},
+        "invocations": [{
+            "executionSuccessful": report.problems.is_empty(),
+            "exitCode": report.exit_code,
+            "toolExecutionNotifications": notes,
         }],
-    })
+        "properties": {"kubeVersion": report.kube_version, "namespace": report.namespace},
+    });
+    sarif::log(run, rules, results)
 }
 
 fn result(document: &CheckedDocument, finding: &DocumentFinding, rules: &mut Rules) -> Value {
@@ -146,41 +106,4 @@ fn result(document: &CheckedDocument, finding: &DocumentFinding, rules: &mut Rul
             "code": finding.code,
         },
     })
-}
-
-impl Rules {
-    /// Returns the index of a rule, and adds it if it is new.
-    fn index(&mut self, id: &str, short: &str, full: &str) -> usize {
-        if let Some(index) = self.ids.iter().position(|known| known == id) {
-            return index;
-        }
-        self.ids.push(id.to_owned());
-        self.rules.push(json!({
-            "id": id,
-            "shortDescription": {"text": short},
-            "fullDescription": {"text": full},
-            "help": {"text": full},
-        }));
-        self.ids.len() - 1
-    }
-}
-
-fn locations(position: Option<&Place>, object: &str) -> Value {
-    let mut location = json!({});
-    if let Some(Place { file, line, column }) = position {
-        location["physicalLocation"] = json!({
-            "artifactLocation": {"uri": uri(file)},
-            "region": {"startLine": line, "startColumn": column},
-        });
-    }
-    if !object.is_empty() {
-        location["logicalLocations"] = json!([{"fullyQualifiedName": object, "kind": "object"}]);
-    }
-    json!([location])
-}
-
-/// Returns a file as a URI. A relative path is a relative reference, which GitHub resolves from the repository's root.
-fn uri(file: &str) -> String {
-    let path = utf8_percent_encode(file.strip_prefix("./").unwrap_or(file), NOT_IN_PATHS);
-    if file.starts_with('/') { format!("file://{path}") } else { path.to_string() }
 }

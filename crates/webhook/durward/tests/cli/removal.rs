@@ -17,7 +17,9 @@ fn removal(old: &str, new: &str, snapshot: &str, arguments: &[&str]) -> Run {
 }
 
 fn namespace(name: &str, annotations: &str) -> String {
-    format!("---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: {name:?}, annotations: {{{annotations}}}}}\n")
+    format!(
+        "---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: {name:?}, annotations: {{{annotations}}}}}\n"
+    )
 }
 
 /// Compares two texts without a cluster.
@@ -89,7 +91,10 @@ fn a_removed_crd_with_objects_in_one_member_is_in_use() {
         expected(&[("shop", "deny"), ("widgets.example.org", "deny"), ("docs", "allow")])
     );
     let widgets = &report["removed"][1];
-    assert_eq!((&widgets["kind"], &widgets["file"]), (&json!("CustomResourceDefinition"), &json!(format!("{OLD}/crd.yaml"))));
+    assert_eq!(
+        (&widgets["kind"], &widgets["file"]),
+        (&json!("CustomResourceDefinition"), &json!(format!("{OLD}/crd.yaml")))
+    );
     assert_eq!(widgets["summary"], "m2: 1 object (shop/blue)");
     assert_eq!((&report["exitCode"], &report["others"]), (&json!(1), &json!({"ConfigMap": 1})));
 }
@@ -114,7 +119,10 @@ fn nothing_is_read_if_nothing_with_contents_goes() {
     dir.write("new.yaml", &namespace("shop", ""));
     let arguments = ["impact", "--diff", "old.yaml", "new.yaml", "--kubeconfig", "missing"];
     let run = dir.run(&arguments);
-    assert_eq!((run.code, run.out.as_str()), (0, "nothing that is removed is in use\n\nalso removed: 1 ConfigMap\n"));
+    assert_eq!(
+        (run.code, run.out.as_str()),
+        (0, "nothing that is removed is in use\n\nalso removed: 1 ConfigMap\n")
+    );
     // With a removed namespace, the cluster is needed.
     dir.write("new.yaml", "");
     assert_eq!(dir.run(&arguments).code, 3);
@@ -123,7 +131,10 @@ fn nothing_is_read_if_nothing_with_contents_goes() {
 #[test]
 fn annotations_of_other_tools_keep_objects() {
     for (annotation, by) in [
-        ("argocd.argoproj.io/sync-options: 'ServerSideApply=true, Prune=false'", "argocd.argoproj.io/sync-options: Prune=false"),
+        (
+            "argocd.argoproj.io/sync-options: 'ServerSideApply=true, Prune=false'",
+            "argocd.argoproj.io/sync-options: Prune=false",
+        ),
         ("helm.sh/resource-policy: keep", "helm.sh/resource-policy: keep"),
         ("kustomize.toolkit.fluxcd.io/prune: disabled", "kustomize.toolkit.fluxcd.io/prune: disabled"),
     ] {
@@ -131,7 +142,8 @@ fn annotations_of_other_tools_keep_objects() {
         assert_eq!((run.code, &run.json()["kept"][0]["by"]), (0, &json!(by)), "{}", run.out);
     }
     // Argo CD prunes an object with this option: it only stays if its Application goes.
-    let run = compare(&namespace("shop", "argocd.argoproj.io/sync-options: Delete=false"), "", &["-o", "json"]);
+    let run =
+        compare(&namespace("shop", "argocd.argoproj.io/sync-options: Delete=false"), "", &["-o", "json"]);
     assert_eq!((run.code, verdicts(&run.json())), (1, expected(&[("shop", "deny")])));
 }
 
@@ -139,18 +151,35 @@ fn annotations_of_other_tools_keep_objects() {
 fn an_application_set_takes_its_applications_and_their_resources_along() {
     let set = "apiVersion: argoproj.io/v1alpha1\nkind: ApplicationSet\nmetadata: {name: shops, namespace: argocd}\n";
     let namespace = |name| json!({"version": "v1", "kind": "Namespace", "name": name});
-    let stateful_set = json!({"group": "apps", "version": "v1", "kind": "StatefulSet", "namespace": "shop", "name": "db"});
+    let stateful_set =
+        json!({"group": "apps", "version": "v1", "kind": "StatefulSet", "namespace": "shop", "name": "db"});
     let crd = json!({"group": "apiextensions.k8s.io", "version": "v1", "kind": "CustomResourceDefinition", "name": "widgets.example.org"});
-    let missing = json!({"version": "v1", "kind": "Namespace", "name": "gone", "health": {"status": "Missing"}});
-    let report = applications(set, &json!([
-        application("shop-prod", "shops", true, HERE, &json!([namespace("shop"), stateful_set, crd, missing])),
-        application("shop-kept", "shops", false, HERE, &json!([namespace("docs")])),
-        application("elsewhere", "shops", true, "https://m9.example.org", &json!([namespace("docs")])),
-        application("other", "", true, HERE, &json!([namespace("docs")])),
-    ]));
+    let missing =
+        json!({"version": "v1", "kind": "Namespace", "name": "gone", "health": {"status": "Missing"}});
+    let report = applications(
+        set,
+        &json!([
+            application(
+                "shop-prod",
+                "shops",
+                true,
+                HERE,
+                &json!([namespace("shop"), stateful_set, crd, missing])
+            ),
+            application("shop-kept", "shops", false, HERE, &json!([namespace("docs")])),
+            application("elsewhere", "shops", true, "https://m9.example.org", &json!([namespace("docs")])),
+            application("other", "", true, HERE, &json!([namespace("docs")])),
+        ]),
+    );
     assert_eq!(
         verdicts(&report),
-        expected(&[("shop", "deny"), ("elsewhere", "deny"), ("shop-prod", "deny"), ("shop-kept", "allow"), ("shops", "allow")])
+        expected(&[
+            ("shop", "deny"),
+            ("elsewhere", "deny"),
+            ("shop-prod", "deny"),
+            ("shop-kept", "allow"),
+            ("shops", "allow")
+        ])
     );
     let [shop, elsewhere, prod, kept, shops] = [0, 1, 2, 3, 4].map(|at| &report["removed"][at]);
     assert_eq!(shop["via"], json!(["application/argocd/shop-prod", "applicationset/argocd/shops"]));
@@ -162,11 +191,15 @@ fn an_application_set_takes_its_applications_and_their_resources_along() {
 
 #[test]
 fn applications_that_could_not_be_read_are_unknown() {
-    let app = "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: shop, namespace: argocd}\n";
+    let app =
+        "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: shop, namespace: argocd}\n";
     let run = compare(app, "", &["-o", "json"]);
     let report = run.json();
     assert_eq!((run.code, verdicts(&report)), (3, expected(&[("shop", "unknown")])));
-    assert!(report["removed"][0]["summary"].as_str().unwrap().contains("applications.argoproj.io"), "{report}");
+    assert!(
+        report["removed"][0]["summary"].as_str().unwrap().contains("applications.argoproj.io"),
+        "{report}"
+    );
 }
 
 #[test]
@@ -178,7 +211,11 @@ fn reads_lists_directories_standard_input_and_generated_names() {
     assert_eq!((run.code, verdicts(&report)), (1, expected(&[("shop", "deny")])));
     assert_eq!((&report["removed"][0]["line"], &report["generated"]), (&json!(4), &json!(1)));
     // A CRD with the same name in another group is another CRD.
-    let crd = |group: &str| format!("apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: widgets.{group}}}\n");
+    let crd = |group: &str| {
+        format!(
+            "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: widgets.{group}}}\n"
+        )
+    };
     let run = compare(&crd("example.org"), &crd("example.com"), &["-o", "name"]);
     assert_eq!((run.code, run.out.as_str()), (1, "crd/widgets.example.org\n"));
 }
@@ -186,9 +223,21 @@ fn reads_lists_directories_standard_input_and_generated_names() {
 #[test]
 fn bad_input_is_an_error_with_its_place() {
     for (old, new, parts) in [
-        (namespace("a", "") + &namespace("a", ""), String::new(), &["old.yaml:4:", "the object is in old.yaml:1 too"][..]),
-        (namespace("{{ .Values.name }}", ""), String::new(), &["old.yaml:", "is not rendered", "helm template"]),
-        ("kind: {{ .Values.kind }}\nmetadata: {}\n".to_owned(), String::new(), &["old.yaml:1", "render it first"]),
+        (
+            namespace("a", "") + &namespace("a", ""),
+            String::new(),
+            &["old.yaml:4:", "the object is in old.yaml:1 too"][..],
+        ),
+        (
+            namespace("{{ .Values.name }}", ""),
+            String::new(),
+            &["old.yaml:", "is not rendered", "helm template"],
+        ),
+        (
+            "kind: {{ .Values.kind }}\nmetadata: {}\n".to_owned(),
+            String::new(),
+            &["old.yaml:1", "render it first"],
+        ),
         (namespace("a", ""), "kind: [\n".to_owned(), &["new.yaml:"]),
     ] {
         let run = compare(&old, &new, &[]);
@@ -211,14 +260,27 @@ fn bad_input_is_an_error_with_its_place() {
 fn the_comment_is_a_table_that_fits() {
     let run = removal(OLD, NEW, WORLD, &["-o", "markdown"]);
     assert_eq!(run.code, 1);
-    assert!(run.out.starts_with("### Durward: 2 removed objects are in use\n\n| removed | | what goes with it |\n"), "{}", run.out);
-    assert!(run.out.contains("| `ns/shop` | 🔴 in use | m2: 2 pods (web-0, web-1), 1 PVC (data-web-0) |\n"), "{}", run.out);
+    assert!(
+        run.out
+            .starts_with("### Durward: 2 removed objects are in use\n\n| removed | | what goes with it |\n"),
+        "{}",
+        run.out
+    );
+    assert!(
+        run.out.contains("| `ns/shop` | 🔴 in use | m2: 2 pods (web-0, web-1), 1 PVC (data-web-0) |\n"),
+        "{}",
+        run.out
+    );
     let old: String = (0..2000).fold(String::new(), |mut all, at| {
         let _ = write!(all, "{}", namespace(&format!("team-{at:04}-with-a-longer-name"), ""));
         all
     });
     let run = compare(&old, "", &["-o", "markdown"]);
-    assert!(run.out.len() < 60_000 && run.out.contains("more removed objects are not shown"), "{}", run.out.len());
+    assert!(
+        run.out.len() < 60_000 && run.out.contains("more removed objects are not shown"),
+        "{}",
+        run.out.len()
+    );
 }
 
 #[test]
@@ -237,7 +299,11 @@ fn the_page_has_no_script_and_escapes_texts() {
     for part in ["<!doctype html>", "<td class=\"u\">3</td>", "<a href=\"#o", "ns/archive stays"] {
         assert!(run.out.contains(part), "{part:?} is not in {}", run.out);
     }
-    assert!(!run.out.contains("<script") && !run.out.contains("src=") && !run.out.contains("http"), "{}", run.out);
+    assert!(
+        !run.out.contains("<script") && !run.out.contains("src=") && !run.out.contains("http"),
+        "{}",
+        run.out
+    );
     let one = durward(&["impact", "ns/shop", "--snapshot", WORLD, "-o", "html"]);
     assert!(one.out.contains("<th scope=\"row\">PVCs</th>"), "{}", one.out);
     let all = durward(&["impact", "--all", "--snapshot", WORLD, "-o", "html"]);

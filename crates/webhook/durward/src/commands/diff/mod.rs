@@ -1,25 +1,32 @@
 //! Command `diff`: reports which changes of a CRD can break existing objects. `policy::crd::compare` has the classes of changes, and
-//! `policy::crd::replay` writes the given objects again.
+//! `policy::crd::replay` writes objects again: those of files, or with `--live` all objects in the clusters.
 
+mod live;
 mod report;
+mod sarif;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path as FilePath, PathBuf};
 use std::time::{Duration, Instant};
 
 use check::KubeVersion;
+use clap::ValueEnum;
 use config::Problem;
-use console::exit::{Exit, Outcome};
-use console::output::{self, Format};
+use console::exit::{Exit, Outcome, Stop};
+use console::output::{self, Style};
 use manifests::objects::{self, Manifest};
+use policy::crd::Version;
 use policy::crd::admit::{admit, document_path};
 use policy::crd::compare::{Class, CrdChange, Definition, compare};
 use policy::crd::convert::{OLD_VERSION, convert};
 use policy::crd::replay::{Replay, ReplayResult};
+use policy::document::Document;
 use policy::field::{FieldError, Path, Validated};
 use policy::normalize::{normalize, with_empty};
 use policy::value::{Arena, MAX_BYTES, Value};
+use serde::Serialize;
 
+use crate::args::ClusterArgs;
 use report::{ComparedCrd, DiffReport, ObjectEffect, PlacedChange, Replayed};
 
 const GROUP: &str = "apiextensions.k8s.io";
@@ -34,7 +41,7 @@ const MAX_TIME: Duration = Duration::from_secs(10);
 pub(crate) enum DiffCommand {
     /// Show which changes of a CRD can break existing objects
     #[command(
-        after_help = "Examples:\n  durward diff crd examples/kubernetesclusters/crd.yaml examples/kubernetesclusters/crd-undeclared.yaml\n  durward diff crd examples/kubernetesclusters/crd.yaml examples/kubernetesclusters/crd-undeclared.yaml --objects examples/kubernetesclusters/sample.yaml\n  kubectl get crd widgets.example.org -o yaml | durward diff crd - crd.yaml\n\nExit code: 0 no existing object can break, 1 an existing object can break, 2 bad input, 3 could not compare."
+        after_help = "Examples:\n  durward diff crd examples/kubernetesclusters/crd.yaml examples/kubernetesclusters/crd-undeclared.yaml\n  durward diff crd examples/kubernetesclusters/crd.yaml examples/kubernetesclusters/crd-undeclared.yaml --objects examples/kubernetesclusters/sample.yaml\n  kubectl get crd widgets.example.org -o yaml | durward diff crd - crd.yaml\n  durward diff crd crd.yaml --live --kubeconfig karmada-admin.config\n\n--live reads the objects as the API server returns them: pruned, and converted to the stored version if it is served.\n\nExit code: 0 no existing object can break, 1 an existing object can break, 2 bad input, 3 could not compare."
     )]
     Crd(Args),
 }
@@ -45,26 +52,70 @@ pub(crate) struct Args {
     /// CRDs before the change: a file, a directory, - for standard input
     #[arg(value_name = "OLD")]
     pub(crate) old: PathBuf,
-    /// CRDs after the change
-    #[arg(value_name = "NEW")]
-    pub(crate) new: PathBuf,
+    /// CRDs after the change; with --live alone, OLD is what each cluster serves
+    #[arg(value_name = "NEW", required_unless_present = "live")]
+    pub(crate) new: Option<PathBuf>,
     /// Existing objects to write again under NEW; can be repeated
     #[arg(long, value_name = "PATH")]
     pub(crate) objects: Vec<PathBuf>,
+    /// Write all objects of the clusters again under NEW, without changing them
+    #[arg(long, conflicts_with = "objects")]
+    pub(crate) live: bool,
+    /// With --live, configuration file [default: detect the fleet]
+    #[arg(long, short, value_name = "FILE", requires = "live")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
     /// Version of the API server, 1.30 to 1.37
     #[arg(long, value_name = "VERSION", default_value_t)]
     pub(crate) kube_version: KubeVersion,
     /// Output format
     #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
-    pub(crate) output: Format,
+    pub(crate) output: DiffFormat,
+}
+
+/// The format of the result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum DiffFormat {
+    /// Text
+    #[default]
+    Text,
+    /// JSON
+    Json,
+    /// YAML
+    Yaml,
+    /// SARIF, for code scanning
+    Sarif,
+}
+
+/// Writes a report in a format.
+fn write<T: Serialize>(
+    format: DiffFormat,
+    report: &T,
+    text: impl FnOnce(&T, Style) -> String,
+    sarif: impl FnOnce(&T) -> serde_json::Value,
+) -> Result<(), Stop> {
+    match format {
+        DiffFormat::Text => output::print(&text(report, Style::stdout())),
+        DiffFormat::Json => output::json(report),
+        DiffFormat::Yaml => output::data(&output::yaml(report)?),
+        DiffFormat::Sarif => output::json(&sarif(report)),
+    }
 }
 
 /// `diff`
 pub(crate) fn run(command: &DiffCommand) -> Outcome {
     let DiffCommand::Crd(args) = command;
     let mut problems = Vec::new();
-    let old = crds(&args.old, &mut problems);
-    let new = crds(&args.new, &mut problems);
+    let (old_path, new_path) = match &args.new {
+        Some(new) => (Some(&args.old), new),
+        None => (None, &args.old),
+    };
+    let old = old_path.map(|path| crds(path, &mut problems)).unwrap_or_default();
+    let new = crds(new_path, &mut problems);
+    if args.live {
+        return if problems.is_empty() { live::run(args, &old, &new) } else { Err(problems.into()) };
+    }
     let (objects, unread) = objects::of_paths(&args.objects);
     problems.extend(unread);
     if !problems.is_empty() {
@@ -78,7 +129,7 @@ pub(crate) fn run(command: &DiffCommand) -> Outcome {
             run.compare(old, new)
         } else {
             run.use_objects(old);
-            Some(removed(old, args))
+            Some(removed(old, new_path))
         };
         crds.extend(compared);
     }
@@ -96,7 +147,7 @@ pub(crate) fn run(command: &DiffCommand) -> Outcome {
     }
     let mut report = DiffReport { kube_version: args.kube_version.to_string(), crds, exit_code: Exit::Done };
     report.exit_code = report.exit();
-    output::report(args.output, &report, DiffReport::text)?;
+    write(args.output, &report, DiffReport::text, sarif::of_report)?;
     Ok(report.exit_code)
 }
 
@@ -138,17 +189,14 @@ fn pairs<'m>(old: &'m [Manifest], new: &'m [Manifest]) -> Vec<(&'m Manifest, Opt
 }
 
 /// The result for a CRD that the new files do not have.
-fn removed(old: &Manifest, args: &Args) -> ComparedCrd {
+fn removed(old: &Manifest, new: &FilePath) -> ComparedCrd {
     let change = CrdChange {
         class: Class::CrdRemoved,
         version: String::new(),
         stored_as: None,
         field: String::new(),
         path: Path::new("metadata").child("name"),
-        detail: format!(
-            "not in {}: deleting the CRD deletes all its objects",
-            console::input::shown(&args.new)
-        ),
+        detail: format!("not in {}: deleting the CRD deletes all its objects", console::input::shown(new)),
     };
     let place = old.place_of(&change.path);
     let name = old.given_name().unwrap_or_default().to_owned();
@@ -356,26 +404,9 @@ fn replay_one(replay: &Replay<'_>, manifest: &Manifest) -> Result<Replayed, Vec<
             .into_problem();
         return Err(vec![problem.next(format!("its versions: {}", names.join(", ")))]);
     };
-    let arena = Arena::new();
-    let value = manifest.value(&arena);
-    let end = Instant::now() + MAX_TIME;
-    let effect = replay.run(version, value, &arena, &|| Instant::now() < end);
-    let effect = match effect {
-        // Errors can be those of missing values.
-        _ if arena.is_full() => {
-            let reason = format!("the object needs more than {} MiB of memory", MAX_BYTES >> 20);
-            ReplayResult::unknown(&reason)
-        }
-        Ok(effect) => effect,
-        Err(errors) => {
-            return Err(errors
-                .iter()
-                .map(|error| manifest.problem(&error.path, error.body.clone()).into_problem())
-                .collect());
-        }
-    };
-    let mut replayed = Replayed {
-        position: manifest.position(),
+    let replayed = Replayed {
+        position: Some(manifest.position()),
+        cluster: None,
         api_version: manifest.api_version.clone(),
         kind: manifest.kind.clone(),
         namespace: manifest.namespace.clone(),
@@ -386,6 +417,28 @@ fn replay_one(replay: &Replay<'_>, manifest: &Manifest) -> Result<Replayed, Vec<
         update: Vec::new(),
         create: Vec::new(),
         unknown: Vec::new(),
+    };
+    let problem = |error: &FieldError| manifest.problem(&error.path, error.body.clone()).into_problem();
+    judged(replay, version, &manifest.document, replayed)
+        .map_err(|errors| errors.iter().map(problem).collect())
+}
+
+/// Writes an object again, and completes what is known about it.
+fn judged(
+    replay: &Replay<'_>,
+    version: &Version,
+    object: &Document,
+    mut replayed: Replayed,
+) -> Result<Replayed, Vec<FieldError>> {
+    let arena = Arena::new();
+    let value = object.value(&arena);
+    let end = Instant::now() + MAX_TIME;
+    let effect = replay.run(version, value, &arena, &|| Instant::now() < end);
+    // Errors can be those of missing values.
+    let effect = if arena.is_full() {
+        ReplayResult::unknown(&format!("the object needs more than {} MiB of memory", MAX_BYTES >> 20))
+    } else {
+        effect?
     };
     replayed.set(&effect);
     Ok(replayed)

@@ -1,5 +1,6 @@
 //! The result of `diff crd`, as data and as text.
 
+use cluster::fleet::{LOCAL, THIS_CLUSTER};
 use config::Place;
 use console::exit::Exit;
 use console::output::{self, Style, foreign};
@@ -63,11 +64,15 @@ pub(super) enum ObjectEffect {
 }
 
 /// An object that was written again.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Replayed {
+    /// The place in a file, for an object of `--objects`.
     #[serde(flatten)]
-    pub(super) position: Place,
+    pub(super) position: Option<Place>,
+    /// The cluster that has the object, with `--live`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cluster: Option<String>,
     pub(super) api_version: String,
     pub(super) kind: String,
     pub(super) namespace: String,
@@ -86,6 +91,18 @@ pub(super) struct Replayed {
 }
 
 impl PlacedChange {
+    pub(super) fn class(&self) -> &str {
+        self.class
+    }
+
+    pub(super) fn message(&self) -> &str {
+        &self.message
+    }
+
+    pub(super) fn place(&self) -> &Place {
+        &self.position
+    }
+
     pub(super) fn new(change: &CrdChange, place: Place) -> Self {
         Self {
             class: change.class.name(),
@@ -101,6 +118,11 @@ impl PlacedChange {
 }
 
 impl Replayed {
+    /// Returns whether the object can't be updated any more, or loses fields. The other errors are those of a create.
+    pub(super) fn is_invalid(&self) -> bool {
+        !(self.served && self.lost.is_empty() && self.update.is_empty())
+    }
+
     /// Sets the fields that say what happens to the object.
     pub(super) fn set(&mut self, effect: &ReplayResult) {
         let texts = |errors: &[FieldError]| errors.iter().map(ToString::to_string).collect();
@@ -152,6 +174,11 @@ impl DiffReport {
     }
 }
 
+/// Returns the name of a cluster in texts.
+pub(super) fn called(cluster: &str) -> &str {
+    if cluster == LOCAL { THIS_CLUSTER } else { cluster }
+}
+
 fn place_text(place: &Place, style: Style) -> String {
     style.bold(&foreign(&place.to_string()))
 }
@@ -172,13 +199,21 @@ impl PlacedChange {
 }
 
 impl Replayed {
-    fn lines(&self, style: Style, lines: &mut Vec<String>) {
-        let name = match self.namespace.as_str() {
+    /// Returns namespace and name.
+    pub(super) fn full_name(&self) -> String {
+        match self.namespace.as_str() {
             "" => self.name.clone(),
             namespace => format!("{namespace}/{}", self.name),
+        }
+    }
+
+    /// Adds a line for each finding.
+    pub(super) fn lines(&self, style: Style, lines: &mut Vec<String>) {
+        let place = match (&self.position, &self.cluster) {
+            (Some(place), _) => place_text(place, style),
+            (None, cluster) => style.bold(&foreign(called(cluster.as_deref().unwrap_or_default()))),
         };
-        let start =
-            format!("{}: {}", place_text(&self.position, style), foreign(&format!("{} {name}", self.kind)));
+        let start = format!("{place}: {}", foreign(&format!("{} {}", self.kind, self.full_name())));
         let mut line =
             |verdict: String, text: &str| lines.push(format!("{start}: {verdict}{}", foreign(text)));
         if !self.served {

@@ -80,7 +80,9 @@ impl Page<'_> {
     /// Adds the table of all objects.
     fn overview(&self, out: &mut String) {
         let mut clusters: Vec<&str> = Vec::new();
-        for cluster in self.objects.iter().filter_map(|object| object.impact).flat_map(|impact| &impact.clusters) {
+        for cluster in
+            self.objects.iter().filter_map(|object| object.impact).flat_map(|impact| &impact.clusters)
+        {
             if !clusters.contains(&cluster.cluster.as_str()) {
                 clusters.push(&cluster.cluster);
             }
@@ -90,7 +92,11 @@ impl Page<'_> {
                 let has_section = object.verdict != "allow" || !object.notes.is_empty();
                 let name = text(&object.name);
                 let link = if has_section { format!("<a href=\"#o{at}\">{name}</a>") } else { name };
-                let _ = write!(out, "<tr><th scope=\"row\"><span class=\"{}\">{link}</span></th>", object.verdict);
+                let _ = write!(
+                    out,
+                    "<tr><th scope=\"row\"><span class=\"{}\">{link}</span></th>",
+                    object.verdict
+                );
                 for cluster in &clusters {
                     let found = object.impact.iter().flat_map(|impact| &impact.clusters);
                     out.push_str(&cell(found.into_iter().find(|one| one.cluster == *cluster)));
@@ -134,9 +140,12 @@ impl Page<'_> {
         }
         self.kinds(out, &object.name, &shown);
         let named = shown.iter().filter(|one| one.state == UsageState::InUse);
-        list(out, named.take(NAMED_CLUSTERS).map(|one| {
-            format!("{}: {}", text(self.called(&one.cluster)), text(&one.summary))
-        }));
+        list(
+            out,
+            named
+                .take(NAMED_CLUSTERS)
+                .map(|one| format!("{}: {}", text(self.called(&one.cluster)), text(&one.summary))),
+        );
         let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
         for one in &shown {
             for why in &one.unchecked {
@@ -146,9 +155,12 @@ impl Page<'_> {
                 }
             }
         }
-        list(out, reasons.iter().map(|(why, of)| {
-            format!("<b>not checked</b> in {}: {}", text(&of.join(", ")), text(why))
-        }));
+        list(
+            out,
+            reasons
+                .iter()
+                .map(|(why, of)| format!("<b>not checked</b> in {}: {}", text(&of.join(", ")), text(why))),
+        );
         let incomplete = object.impact.iter().flat_map(|impact| &impact.incomplete);
         list(out, incomplete.map(|why| format!("<b>not checked</b>: {}", text(&why.text))));
         out.push_str("</section>\n");
@@ -173,7 +185,9 @@ impl Page<'_> {
                     let count = one.in_use.iter().find(|count| count.what() == kind);
                     out.push_str(&match count {
                         Some(count) => format!("<td class=\"u\">{}</td>", count.number()),
-                        None => cell(Some(*one).filter(|one| !one.unchecked.is_empty() && one.in_use.is_empty())),
+                        None => {
+                            cell(Some(*one).filter(|one| !one.unchecked.is_empty() && one.in_use.is_empty()))
+                        }
                     });
                 }
                 out.push_str("</tr>\n");

@@ -73,7 +73,8 @@ impl ArgoCd {
 
     /// Returns an Application by its namespace, or with this name in any namespace if the manifest has none.
     pub(super) fn application(&self, namespace: &str, name: &str) -> Option<(ObjectName, &Application)> {
-        let is_it = |(of, known): &&(String, String)| known == name && (namespace.is_empty() || of == namespace);
+        let is_it =
+            |(of, known): &&(String, String)| known == name && (namespace.is_empty() || of == namespace);
         let key = self.applications.keys().find(is_it)?;
         Some((named(key), self.applications.get(key)?))
     }
@@ -166,7 +167,11 @@ impl From<Wire> for Application {
             (health.status != "Missing" && !object.is_crd()).then_some(object)
         };
         Self {
-            set: metadata.owner_references.into_iter().find(|owner| owner.kind == APPLICATION_SET).map(|owner| owner.name),
+            set: metadata
+                .owner_references
+                .into_iter()
+                .find(|owner| owner.kind == APPLICATION_SET)
+                .map(|owner| owner.name),
             cascades: metadata.finalizers.iter().any(is_finalizer),
             destination: Some(destination).filter(|of| !IN_CLUSTER.contains(&of.as_str())),
             resources: status.resources.into_iter().filter_map(object).collect(),

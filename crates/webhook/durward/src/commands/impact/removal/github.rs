@@ -14,7 +14,8 @@ pub(super) fn write(report: &RemovalReport) -> String {
             _ => continue,
         };
         let title = format!("{} is {}", one.object.short(), one.word());
-        let via = if one.via.is_empty() { String::new() } else { format!(" (goes with {})", one.via.join(", ")) };
+        let via =
+            if one.via.is_empty() { String::new() } else { format!(" (goes with {})", one.via.join(", ")) };
         push_annotation(&mut lines, level, one.place.as_ref(), &title, &format!("{}{via}", one.summary));
     }
     lines

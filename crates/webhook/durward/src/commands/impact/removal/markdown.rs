@@ -78,7 +78,9 @@ fn details(one: &RemovedObject, here: &str) -> String {
         lines.push(format!("goes with {}", via.join(", which goes with ")));
     }
     let clusters = one.impact.iter().flat_map(|impact| &impact.clusters).enumerate();
-    lines.extend(clusters.filter(|(_, of)| of.state != UsageState::Empty).map(|(at, of)| cluster(at, of, here)));
+    lines.extend(
+        clusters.filter(|(_, of)| of.state != UsageState::Empty).map(|(at, of)| cluster(at, of, here)),
+    );
     let incomplete = one.impact.iter().flat_map(|impact| &impact.incomplete);
     lines.extend(incomplete.map(|why| format!("not checked: {}", plain(&why.text))));
     if lines.is_empty() {

@@ -117,7 +117,8 @@ async fn read(args: &Args, roots: Vec<Going>, mut report: RemovalReport) -> Resu
     report.here = context.local_name();
     let now = context.clients.context.now();
     report.time = Some(time::format(now));
-    let age = args.cluster.snapshot.as_ref().map(|_| SystemTime::now().duration_since(now).unwrap_or_default());
+    let age =
+        args.cluster.snapshot.as_ref().map(|_| SystemTime::now().duration_since(now).unwrap_or_default());
     report.age = age.map(report::age_text);
     let is_argo_cds = |going: &Going| going.object.group == argo_cd::GROUP;
     let applications = match roots.iter().any(is_argo_cds) {
@@ -208,7 +209,8 @@ impl Walk<'_> {
             let address = Address { resource: &resource, namespace: "", name: &subject.name };
             let query = GetQuery { address, part: Part::Metadata };
             let found = clients.reader.get_object(&Cluster::Local, query, Instant::now() + TIMEOUT).await;
-            let annotations = found.ok().flatten().map(|object| object.metadata.annotations).unwrap_or_default();
+            let annotations =
+                found.ok().flatten().map(|object| object.metadata.annotations).unwrap_or_default();
             if let Some(by) = trees::kept_by(|key| annotations.get(key).cloned(), By::Application) {
                 self.report.kept.push(KeptObject { object: going.object.clone(), by });
                 return;

@@ -57,7 +57,8 @@ impl ObjectName {
             Some(DeletionKind::Crd) => "crd".to_owned(),
             None => self.kind.to_lowercase(),
         };
-        let namespace = if self.namespace.is_empty() { String::new() } else { format!("{}/", self.namespace) };
+        let namespace =
+            if self.namespace.is_empty() { String::new() } else { format!("{}/", self.namespace) };
         format!("{kind}/{namespace}{}", self.name)
     }
 }
@@ -167,7 +168,8 @@ impl RemovalReport {
     /// Returns the sentence that says the most important thing.
     pub(super) fn headline(&self) -> String {
         let count = |verdict: &str| self.removed.iter().filter(|one| one.verdict == verdict).count();
-        let objects = |number: usize| format!("{number} removed object{}", if number == 1 { "" } else { "s" });
+        let objects =
+            |number: usize| format!("{number} removed object{}", if number == 1 { "" } else { "s" });
         match (count("deny"), count("unknown")) {
             (0, 0) => "nothing that is removed is in use".to_owned(),
             (0, unknown) => format!("{} could not be checked", objects(unknown)),

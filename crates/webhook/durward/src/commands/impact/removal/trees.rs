@@ -37,7 +37,9 @@ pub(super) struct Removal {
 pub(super) fn compare(old: &PathBuf, new: &PathBuf) -> Result<Removals, Vec<Problem>> {
     let stdin = FilePath::new("-");
     if old == stdin && new == stdin {
-        return Err(vec![Problem::new("OLD and NEW are both standard input").next("use a file for one of them")]);
+        return Err(vec![
+            Problem::new("OLD and NEW are both standard input").next("use a file for one of them"),
+        ]);
     }
     let mut problems = Vec::new();
     let (before, after) = (read(old, &mut problems), read(new, &mut problems));
@@ -99,7 +101,9 @@ fn not_rendered(manifest: &Manifest) -> Option<Problem> {
     let path = Path::new("metadata").child(field);
     let problem = manifest.problem(&path, format!("{text:?} is not rendered")).into_problem();
     let file = shown(FilePath::new(&manifest.position().file));
-    Some(problem.next(format!("compare rendered manifests, not {file}: helm template, kustomize build, or flux envsubst")))
+    Some(problem.next(format!(
+        "compare rendered manifests, not {file}: helm template, kustomize build, or flux envsubst"
+    )))
 }
 
 fn annotation(manifest: &Manifest, key: &str) -> Option<String> {
