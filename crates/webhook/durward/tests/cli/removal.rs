@@ -316,3 +316,88 @@ fn the_page_has_no_script_and_escapes_texts() {
     let run = dir.run(&["impact", "ns/shop", "--snapshot", "fleet", "-o", "html"]);
     assert!(!run.out.contains("<b>web"), "{}", run.out);
 }
+
+/// Runs a script of a pipeline in a directory, with programs of this test before all others. Returns its exit code.
+fn shell(script: &str, directory: &std::path::Path, programs: &std::path::Path) -> i32 {
+    let binary = std::path::Path::new(env!("CARGO_BIN_EXE_durward")).parent().unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let output = std::process::Command::new("bash")
+        .args(["-eo", "pipefail", "-c", script])
+        .current_dir(directory)
+        .env("PATH", format!("{}:{}:{path}", programs.display(), binary.display()))
+        .env("RUNNER_TEMP", programs)
+        .envs([
+            ("BASE", "main"),
+            ("PULL_REQUEST", "7"),
+            ("GITLAB_TOKEN", "token"),
+            ("CI_API_V4_URL", "https://gitlab.example.org/api/v4"),
+        ])
+        .envs([
+            ("CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "main"),
+            ("CI_PROJECT_ID", "1"),
+            ("CI_MERGE_REQUEST_IID", "7"),
+        ])
+        .envs([
+            ("GIT_AUTHOR_NAME", "a"),
+            ("GIT_AUTHOR_EMAIL", "a@example.org"),
+            ("GIT_COMMITTER_NAME", "a"),
+            ("GIT_COMMITTER_EMAIL", "a@example.org"),
+        ])
+        .output()
+        .unwrap();
+    let code = output.status.code().unwrap();
+    assert!(code < 2, "{script}: {}", String::from_utf8_lossy(&output.stderr));
+    code
+}
+
+/// Creates a repository with the branches `main`, `fleet-snapshot` and the one of the pull request, which is checked out.
+fn repository(dir: &TestDir) {
+    let script = format!(
+        "git init -q --bare origin.git && git init -q -b main clone && cd clone && git remote add origin ../origin.git
+        git checkout -q -b fleet-snapshot && cp -r {root}/{WORLD} snapshot && git add . && git commit -qm snapshot
+        git checkout -q --orphan main && git rm -rfq . && cp -r {root}/{OLD} deploy && git add . && git commit -qm old
+        git push -q origin main fleet-snapshot
+        git checkout -q -b change && git rm -rfq deploy && cp -r {root}/{NEW} deploy && git add . && git commit -qm new
+        git branch -qD main fleet-snapshot && git fetch -q origin",
+        root = root().display()
+    );
+    assert_eq!(shell(&script, dir.path(), dir.path()), 0);
+}
+
+#[test]
+fn the_workflow_for_github_comments_on_the_pull_request_and_fails() {
+    let dir = TestDir::new();
+    repository(&dir);
+    dir.write("gh", "#!/bin/sh\necho \"$@\" > \"$RUNNER_TEMP/called\"\n");
+    assert_eq!(shell("chmod +x gh", dir.path(), dir.path()), 0);
+    let workflow: Value =
+        serde_saphyr::from_str(&fs::read_to_string(root().join("examples/ci/github.yaml")).unwrap()).unwrap();
+    let steps = workflow["jobs"]["impact"]["steps"].as_array().unwrap().iter();
+    let codes: Vec<i32> = steps
+        .filter_map(|step| step["run"].as_str())
+        .map(|script| shell(script, &dir.path().join("clone"), dir.path()))
+        .collect();
+    assert_eq!(codes, [0, 0, 1]);
+    let called = fs::read_to_string(dir.path().join("called")).unwrap();
+    assert_eq!(called, "pr comment 7 --body-file impact.md --edit-last --create-if-none\n");
+    let comment = fs::read_to_string(dir.path().join("clone/impact.md")).unwrap();
+    assert!(comment.starts_with("### Durward: 2 removed objects are in use\n"), "{comment}");
+}
+
+#[test]
+fn the_job_for_gitlab_comments_on_the_merge_request_and_fails() {
+    let dir = TestDir::new();
+    repository(&dir);
+    dir.write("curl", "#!/bin/sh\necho \"$@\" > \"$RUNNER_TEMP/called\"\n");
+    assert_eq!(shell("chmod +x curl", dir.path(), dir.path()), 0);
+    let job: Value =
+        serde_saphyr::from_str(&fs::read_to_string(root().join("examples/ci/gitlab.yaml")).unwrap()).unwrap();
+    let lines: Vec<&str> =
+        job["impact"]["script"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
+    assert_eq!(shell(&lines.join("\n"), &dir.path().join("clone"), dir.path()), 1);
+    let called = fs::read_to_string(dir.path().join("called")).unwrap();
+    assert!(
+        called.ends_with("https://gitlab.example.org/api/v4/projects/1/merge_requests/7/notes\n"),
+        "{called}"
+    );
+}
