@@ -91,6 +91,8 @@ needs libxml2-utils xmllint
 needs systemd systemd-analyze
 needs curl curl
 needs openssl openssl
+needs chromium chromium
+needs fonts-dejavu-core /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
 needs gcc cc
 needs libc6-dev "$(cc -print-file-name=libc.a 2>/dev/null || true)"
 

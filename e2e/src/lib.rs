@@ -17,6 +17,7 @@
 pub mod api;
 pub mod audit;
 pub mod binaries;
+pub mod browser;
 pub mod cert_manager;
 pub mod certificates;
 pub mod console;

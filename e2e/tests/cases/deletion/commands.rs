@@ -93,3 +93,112 @@ fn the_runbook_for_an_outage_unblocks_a_karmada_control_plane(context: &'static 
     fleet.await_dry_run("the guard to be called", &path, |attempt| attempt.has_warning("is not in use"))?;
     unblocked
 }
+
+/// A CRD like Argo CD's, which keeps all fields.
+const APPLICATIONS: &str = r#"{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+"metadata": {"name": "applications.argoproj.io"}, "spec": {"group": "argoproj.io", "scope": "Namespaced",
+"names": {"kind": "Application", "plural": "applications", "singular": "application", "listKind": "ApplicationList"},
+"versions": [{"name": "v1alpha1", "served": true, "storage": true,
+"schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}}"#;
+
+#[e2e::case]
+fn a_change_of_manifests_is_compared_with_the_fleet_and_with_its_snapshot(
+    context: &'static TestContext,
+) -> Result<()> {
+    let fleet = shared(context)?;
+    let (shop, free) = (fleet.namespace("shop")?, fleet.namespace("free")?);
+    let argocd = fleet.namespace("argocd")?;
+    fleet.run_pod("m3", &shop, "web")?;
+    let api = fleet.karmada().api();
+    api.create(
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+        &serde_json::from_str(APPLICATIONS)?,
+    )?
+    .succeeded()?;
+    let path = format!("/apis/argoproj.io/v1alpha1/namespaces/{}/applications", argocd.name());
+    let application = json!({"apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+        "metadata": {"name": "shop", "finalizers": ["resources-finalizer.argocd.argoproj.io"],
+            "ownerReferences": [{"apiVersion": "argoproj.io/v1alpha1", "kind": "ApplicationSet", "name": "shops", "uid": "1"}]},
+        "spec": {"destination": {"server": "https://kubernetes.default.svc"}},
+        "status": {"resources": [{"version": "v1", "kind": "Namespace", "name": shop.name()}]}});
+    eventually("the CRD to be served", WAIT_LIMIT, || {
+        Ok(Poll::from(api.create(&path, &application)?.succeeded()))
+    })?;
+    let directory = context.directory("change")?;
+    let old = format!(
+        "apiVersion: argoproj.io/v1alpha1\nkind: ApplicationSet\nmetadata: {{name: shops, namespace: {}}}\n---\n\
+         apiVersion: v1\nkind: Namespace\nmetadata: {{name: {}}}\n",
+        argocd.name(),
+        free.name()
+    );
+    let old = e2e::context::write(&directory, "old.yaml", &old)?.display().to_string();
+    let new = e2e::context::write(&directory, "new.yaml", "")?.display().to_string();
+    let installation = fleet.installation();
+    let live = installation.command(&["impact", "--diff", &old, &new, "-o", "json"])?;
+    live.exited_with(1)?;
+    let verdicts = |report: &str| -> Result<Vec<(String, String)>> {
+        let report: Value = serde_json::from_str(report)?;
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let removed = report["removed"].as_array().context("removed")?.iter();
+        Ok(removed.map(|one| (text(&one["name"]), text(&one["verdict"]))).collect())
+    };
+    let of = |name: &str, verdict: &str| (name.to_owned(), verdict.to_owned());
+    let expected =
+        [of(shop.name(), "deny"), of("shop", "deny"), of(free.name(), "allow"), of("shops", "allow")];
+    let found = verdicts(&live.stdout)?;
+    ensure!(found == expected, "{found:?}");
+
+    let snapshot = directory.join("fleet").display().to_string();
+    // Other cases may stop members or lack permissions in their CRDs, which the snapshot says.
+    let config = installation.config().display().to_string();
+    installation.command(&["snapshot", "--out", &snapshot])?;
+    let replayed = Durward::command(
+        context,
+        &["impact", "--diff", &old, &new, "--config", &config, "--snapshot", &snapshot, "-o", "json"],
+    )?;
+    let replayed = verdicts(&replayed.stdout)?;
+    ensure!(replayed == expected, "{replayed:?}");
+    api.delete("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/applications.argoproj.io").map(drop)
+}
+
+#[e2e::case]
+fn stored_objects_of_all_members_are_judged_under_a_new_crd(context: &'static TestContext) -> Result<()> {
+    let fleet = shared(context)?;
+    let crd = |size: Value| {
+        json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "crates.live.example.org"},
+            "spec": {"group": "live.example.org", "scope": "Namespaced",
+                "names": {"kind": "Crate", "plural": "crates", "singular": "crate", "listKind": "CrateList"},
+                "versions": [{"name": "v1", "served": true, "storage": true,
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {"sizes": size}}}}]}})
+    };
+    let old = crd(json!({"type": "array", "items": {"type": "integer"}}));
+    let new = crd(json!({"type": "array", "items": {"type": "integer"}, "x-kubernetes-list-type": "set"}));
+    for (member, sizes) in [("m1", json!([1, 2])), ("m2", json!([1, 1])), ("m3", json!([3]))] {
+        let api = fleet.member(member)?.api();
+        api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &old)?.succeeded()?;
+        let crate_ = json!({"apiVersion": "live.example.org/v1", "kind": "Crate", "metadata": {"name": "a"}, "sizes": sizes});
+        eventually("the CRD to be served", WAIT_LIMIT, || {
+            Ok(Poll::from(
+                api.create("/apis/live.example.org/v1/namespaces/default/crates", &crate_)?.succeeded(),
+            ))
+        })?;
+    }
+    let directory = context.directory("crates")?;
+    let file = e2e::context::write(&directory, "new.json", &new.to_string())?.display().to_string();
+    let kubeconfig = fleet.karmada().kubectl().kubeconfig().display().to_string();
+    let output = Durward::command(context, &["diff", "crd", &file, "--live", "--kubeconfig", &kubeconfig])?;
+    output.exited_with(1)?;
+    contains_all(
+        &output.stdout,
+        &[
+            "m2: Crate default/a: update and create refused: sizes[1]: Duplicate value: 1\n",
+            "1 of 3 objects in 3 clusters becomes invalid",
+        ],
+    )?;
+    for member in fleet.members() {
+        let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/crates.live.example.org";
+        member.api().delete(path)?.succeeded()?;
+    }
+    Ok(())
+}
