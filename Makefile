@@ -6,7 +6,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help test unit e2e soak proto cluster cluster-down parity bench bench-deps fuzz mutate lint lint-language cargo-deny advisories fmt docs dist dist-check clean prepare demo reference
+.PHONY: help test unit e2e soak proto cluster cluster-down parity bench bench-deps fuzz mutate lint lint-language cargo-deny advisories fmt docs dist dist-check clean prepare demo reference screenshot
 
 CARGO_DENY := 0.20.2
 CARGO_MUTANTS := 27.1.0
@@ -103,6 +103,9 @@ proto: ## Write the Rust code of the gRPC messages in proto/
 
 reference: ## Write the generated pages of docs/src/reference and the tables of runbooks/durward-down.md
 	DURWARD_BLESS=1 cargo test -q -p durward -p durward-guards reference
+
+screenshot: ## Write the picture of the page of `impact` that README shows (needs Chromium)
+	scripts/screenshot.sh
 
 dist: ## Write the files of a release to target/dist-out: binaries, images, chart, manifests, SBOM, checksums (about 15 minutes)
 	scripts/dist.sh

@@ -38,7 +38,7 @@ pub fn log(mut run: Value, rules: Rules, results: Vec<Value>) -> Value {
         "name": "durward",
         "informationUri": env!("CARGO_PKG_REPOSITORY"),
         "semanticVersion": env!("CARGO_PKG_VERSION"),
-        "rules": rules.rules,
+        "rules": Value::Array(rules.rules),
     }});
     run["columnKind"] = json!("unicodeCodePoints");
     run["results"] = Value::Array(results);

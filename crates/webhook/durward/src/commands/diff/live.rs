@@ -194,7 +194,7 @@ impl Judge<'_> {
         let replay = Replay { old: &served, new: &self.new.crd, server: self.server };
         while let Some(page) = pages.next().await.map_err(text)? {
             for object in page.objects {
-                objects.extend(self.object(&replay, version, &object, numbers));
+                objects.extend(Self::object(&replay, version, &object, numbers));
             }
             self.line.show(&format!("{}: {} objects of {} judged", self.name, numbers.objects, of));
         }
@@ -223,7 +223,6 @@ impl Judge<'_> {
 
     /// Judges one object. Returns it unless it stays valid.
     fn object(
-        &self,
         replay: &Replay<'_>,
         version: &Version,
         object: &Object,

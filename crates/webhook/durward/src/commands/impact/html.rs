@@ -183,12 +183,9 @@ impl Page<'_> {
                 let _ = write!(out, "<tr><th scope=\"row\">{}</th>", text(kind));
                 for one in shown {
                     let count = one.in_use.iter().find(|count| count.what() == kind);
-                    out.push_str(&match count {
-                        Some(count) => format!("<td class=\"u\">{}</td>", count.number()),
-                        None => {
-                            cell(Some(*one).filter(|one| !one.unchecked.is_empty() && one.in_use.is_empty()))
-                        }
-                    });
+                    let is_unknown = one.state == UsageState::Unknown;
+                    let number = count.map(|count| format!("<td class=\"u\">{}</td>", count.number()));
+                    out.push_str(&number.unwrap_or_else(|| cell(Some(*one).filter(|_| is_unknown))));
                 }
                 out.push_str("</tr>\n");
             }

@@ -1,6 +1,6 @@
-//! What Argo CD deletes with an Application or an ApplicationSet.
+//! What Argo CD deletes with an Application or an `ApplicationSet`.
 //!
-//! The Applications of an ApplicationSet have it as their owner, so they go with it. An Application takes its resources along if it has
+//! The Applications of an `ApplicationSet` have it as their owner, so they go with it. An Application takes its resources along if it has
 //! the finalizer; `preserveResourcesOnDeletion` of the set only means that Argo CD gives it none. CRDs always stay, and so do resources
 //! with the sync option `Delete=false`.
 
@@ -42,7 +42,7 @@ pub(super) struct ArgoCd {
 /// An Application in the cluster.
 #[derive(Debug)]
 pub(super) struct Application {
-    /// The name of its ApplicationSet, in the same namespace.
+    /// The name of its `ApplicationSet`, in the same namespace.
     set: Option<String>,
     /// Whether it takes its resources along.
     pub(super) cascades: bool,
@@ -79,7 +79,7 @@ impl ArgoCd {
         Some((named(key), self.applications.get(key)?))
     }
 
-    /// Returns the Applications of an ApplicationSet, by name.
+    /// Returns the Applications of an `ApplicationSet`, by name.
     pub(super) fn of_set(&self, namespace: &str, name: &str) -> BTreeMap<ObjectName, &Application> {
         let is_in = |of: &str| namespace.is_empty() || of == namespace;
         let all = self.applications.iter();

@@ -1,5 +1,8 @@
 //! `-o markdown`: a comment on a pull request. One table, then the details of each object, folded.
 
+use std::fmt::Write as _;
+
+use console::output;
 use guards::deletion::{ClusterImpact, UsageState};
 
 use super::report::{RemovalReport, RemovedObject};
@@ -13,20 +16,16 @@ const MAX_CELL: usize = 300;
 /// Returns the comment. Rows and details that do not fit are counted.
 pub(super) fn write(report: &RemovalReport) -> String {
     let mut out = format!("### Durward: {}\n\n", report.headline());
-    let mut end = String::new();
-    for one in &report.kept {
-        end.push_str(&format!("- {} stays: `{}`\n", code(&one.object.short()), one.by));
-    }
+    let kept = report.kept.iter().map(|one| format!("- {} stays: `{}`", code(&one.object.short()), one.by));
+    let mut end: Vec<String> = kept.collect();
     if !report.others.is_empty() {
-        end.push_str(&format!("- also removed: {}\n", plain(&report.others_text())));
+        end.push(format!("- also removed: {}", plain(&report.others_text())));
     }
     if report.generated > 0 {
-        end.push_str(&format!("- not compared: {} objects with generated names\n", report.generated));
+        end.push(format!("- not compared: {} objects with generated names", report.generated));
     }
-    if let Some(facts) = report.facts() {
-        end.push_str(&format!("\n<sub>{facts}</sub>\n"));
-    }
-    let end = cut(end, MAX_BYTES / 4);
+    end.extend(report.facts().map(|facts| format!("\n<sub>{facts}</sub>")));
+    let end = cut(output::lines(end), MAX_BYTES / 4);
     let room = |out: &String, more: &str| out.len() + end.len() + more.len() + 200 < MAX_BYTES;
     if !report.removed.is_empty() {
         out.push_str("| removed | | what goes with it |\n|---|---|---|\n");
@@ -43,7 +42,7 @@ pub(super) fn write(report: &RemovalReport) -> String {
     }
     let hidden = report.removed.len() - shown;
     if hidden > 0 {
-        out.push_str(&format!("\n{hidden} more removed objects are not shown.\n"));
+        let _ = writeln!(out, "\n{hidden} more removed objects are not shown.");
     }
     out.push('\n');
     for one in report.removed.iter().filter(|one| one.verdict != "allow" || !one.via.is_empty()) {
@@ -69,25 +68,25 @@ fn row(one: &RemovedObject) -> String {
 
 /// Returns a folded list: the clusters, the place, and the objects with which it goes.
 fn details(one: &RemovedObject, here: &str) -> String {
-    let mut lines = Vec::new();
+    let mut found = Vec::new();
     if let Some(place) = &one.place {
-        lines.push(format!("removed at {}", code(&format!("{}:{}", place.file, place.line))));
+        found.push(format!("removed at {}", code(&format!("{}:{}", place.file, place.line))));
     }
     if !one.via.is_empty() {
         let via: Vec<String> = one.via.iter().map(|of| code(of)).collect();
-        lines.push(format!("goes with {}", via.join(", which goes with ")));
+        found.push(format!("goes with {}", via.join(", which goes with ")));
     }
     let clusters = one.impact.iter().flat_map(|impact| &impact.clusters).enumerate();
-    lines.extend(
+    found.extend(
         clusters.filter(|(_, of)| of.state != UsageState::Empty).map(|(at, of)| cluster(at, of, here)),
     );
     let incomplete = one.impact.iter().flat_map(|impact| &impact.incomplete);
-    lines.extend(incomplete.map(|why| format!("not checked: {}", plain(&why.text))));
-    if lines.is_empty() {
+    found.extend(incomplete.map(|why| format!("not checked: {}", plain(&why.text))));
+    if found.is_empty() {
         return String::new();
     }
-    let lines: String = lines.into_iter().map(|line| format!("- {line}\n")).collect();
-    format!("<details><summary>{}</summary>\n\n{lines}\n</details>\n\n", escape(&one.object.short()))
+    let list = output::lines(found.into_iter().map(|line| format!("- {line}")));
+    format!("<details><summary>{}</summary>\n\n{list}\n</details>\n\n", escape(&one.object.short()))
 }
 
 fn cluster(at: usize, of: &ClusterImpact, here: &str) -> String {

@@ -1,6 +1,6 @@
 //! `impact --diff OLD NEW`: which objects do the new manifests no longer have, and what would their deletion remove in the clusters?
 //!
-//! Namespaces and CRDs are judged by the deletion guard. An Application of Argo CD takes its resources along, and an ApplicationSet its
+//! Namespaces and CRDs are judged by the deletion guard. An Application of Argo CD takes its resources along, and an `ApplicationSet` its
 //! Applications. Clusters are read only if one of these is removed.
 
 pub(crate) mod argo_cd;
@@ -121,9 +121,10 @@ async fn read(args: &Args, roots: Vec<Going>, mut report: RemovalReport) -> Resu
         args.cluster.snapshot.as_ref().map(|_| SystemTime::now().duration_since(now).unwrap_or_default());
     report.age = age.map(report::age_text);
     let is_argo_cds = |going: &Going| going.object.group == argo_cd::GROUP;
-    let applications = match roots.iter().any(is_argo_cds) {
-        true => ArgoCd::read(context.clients.reader.as_ref()).await,
-        false => Ok(ArgoCd::default()),
+    let applications = if roots.iter().any(is_argo_cds) {
+        ArgoCd::read(context.clients.reader.as_ref()).await
+    } else {
+        Ok(ArgoCd::default())
     };
     let mut walk = Walk { context: &context, applications: &applications, seen: Vec::new(), report };
     // What the manifests name themselves is not repeated below an Application.
@@ -152,7 +153,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Reports an Application or an ApplicationSet, and returns the objects that go with it.
+    /// Reports an Application or an `ApplicationSet`, and returns the objects that go with it.
     fn step(&mut self, going: &Going) -> Vec<Going> {
         let ObjectName { kind, namespace, name, .. } = &going.object;
         let argo_cd = match self.applications {

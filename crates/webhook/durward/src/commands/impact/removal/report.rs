@@ -242,18 +242,15 @@ impl RemovalReport {
         lines.extend(self.facts());
         for one in &self.removed {
             lines.push(String::new());
-            match &one.impact {
-                Some(impact) => {
-                    lines.push(format_impact(impact, detail, self.here, style).trim_end().to_owned());
-                }
-                None => {
-                    let summary = match one.verdict {
-                        "deny" => style.red(&one.summary),
-                        "unknown" => style.yellow(&one.summary),
-                        _ => style.green(&one.summary),
-                    };
-                    lines.push(format!("{}  {summary}", style.bold(&one.object.short())));
-                }
+            if let Some(impact) = &one.impact {
+                lines.push(format_impact(impact, detail, self.here, style).trim_end().to_owned());
+            } else {
+                let summary = match one.verdict {
+                    "deny" => style.red(&one.summary),
+                    "unknown" => style.yellow(&one.summary),
+                    _ => style.green(&one.summary),
+                };
+                lines.push(format!("{}  {summary}", style.bold(&one.object.short())));
             }
             lines.extend(one.place.as_ref().map(|place| style.dim(&format!("  removed at {place}"))));
             if !one.via.is_empty() {
