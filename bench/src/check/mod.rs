@@ -28,6 +28,11 @@ const SPEED_LIMIT: f64 = 300.0;
 /// Limit: 60 MB.
 const MEMORY_LIMIT: f64 = 60e6;
 const KYVERNO: &str = "Kyverno";
+/// Objects in each of two trees, and in a file.
+const OBJECTS: usize = 5_000;
+const PER_FILE: usize = 100;
+/// Limit of a comparison of the trees, in seconds.
+const REMOVALS_LIMIT: f64 = 2.0;
 
 /// Measures the comparison.
 pub(crate) fn measure(folder: &Folder, report: &mut Report) -> Result<()> {
@@ -69,6 +74,42 @@ pub(crate) fn measure(folder: &Folder, report: &mut Report) -> Result<()> {
     report.row(row.limit(Limit::TimesAtLeast(SPEED_LIMIT)));
     let row = Row::bytes("peak memory for all manifests, Kyverno's for a tenth", Samples::one(peak));
     report.row(row.against(KYVERNO, Samples::one(their_peak)).limit(Limit::AtMost(MEMORY_LIMIT)));
+    removals(folder, report)
+}
+
+/// Compares two trees of manifests, of which the second one lacks an object that needs no cluster.
+fn removals(folder: &Folder, report: &mut Report) -> Result<()> {
+    let objects = if is_short() { OBJECTS / 20 } else { OBJECTS };
+    let directory = folder.file("trees");
+    for (tree, removed) in [("old", 0), ("new", 1)] {
+        fs::create_dir_all(directory.join(tree))?;
+        for file in 0..objects / PER_FILE {
+            let first = file * PER_FILE + if file == 0 { removed } else { 0 };
+            let texts = (first..(file + 1) * PER_FILE).map(|number| {
+                format!(
+                    "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web-{number}, namespace: shop}}\nspec:\n  replicas: 3\n  \
+                     selector: {{matchLabels: {{app: web-{number}}}}}\n  template:\n    metadata: {{labels: {{app: web-{number}}}}}\n    \
+                     spec:\n      containers:\n      - name: app\n        image: registry.example.com/app:1\n"
+                )
+            });
+            fs::write(directory.join(tree).join(format!("{file:04}.yaml")), texts.collect::<String>())?;
+        }
+    }
+    let tree = |name: &str| directory.join(name).into_os_string();
+    let arguments = vec!["impact".into(), "--diff".into(), tree("old"), tree("new")];
+    let program = || -> Result<Program> {
+        Ok(Program { path: binary()?, arguments: arguments.clone(), output: folder.file("removals") })
+    };
+    let mut times = Samples::NONE;
+    for _ in 0..rounds() {
+        times.push_time(program()?.time()?);
+    }
+    report.section(
+        "durward impact --diff",
+        &format!("{objects} objects in each tree, {PER_FILE} in a file, one removed. No cluster is read, because it is a Deployment."),
+    );
+    let row = Row::seconds("the whole process on one core", times);
+    report.row(row.limit(Limit::AtMost(REMOVALS_LIMIT)));
     Ok(())
 }
 
