@@ -55,6 +55,13 @@ impl Stop {
         Self { exit: Exit::No, problems: vec![problem] }
     }
 
+    /// Returns the same for a command whose exit code 1 is a verdict: a fault means that it could not be checked.
+    #[must_use]
+    pub fn not_checked(self) -> Self {
+        let exit = if self.exit == Exit::No { Exit::Unknown } else { self.exit };
+        Self { exit, ..self }
+    }
+
     /// Stops quietly because the reader of standard output has closed it.
     pub fn broken_pipe() -> Self {
         Self { exit: Exit::Done, problems: Vec::new() }

@@ -158,7 +158,14 @@ fn a_change_of_manifests_is_compared_with_the_fleet_and_with_its_snapshot(
     )?;
     let replayed = verdicts(&replayed.stdout)?;
     ensure!(replayed == expected, "{replayed:?}");
-    api.delete("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/applications.argoproj.io").map(drop)
+    // Argo CD would remove the finalizer.
+    let shop = format!("{path}/shop");
+    api.merge(&shop, &json!({"metadata": {"finalizers": null}}))?.succeeded()?;
+    api.delete(&shop)?.succeeded()?;
+    eventually("the CRD to be free", WAIT_LIMIT, || {
+        let crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/applications.argoproj.io";
+        Ok(Poll::from(api.delete(crd)?.succeeded().map(drop)))
+    })
 }
 
 #[e2e::case]

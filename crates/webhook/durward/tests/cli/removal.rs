@@ -121,7 +121,7 @@ fn nothing_is_read_if_nothing_with_contents_goes() {
     let run = dir.run(&arguments);
     assert_eq!(
         (run.code, run.out.as_str()),
-        (0, "nothing that is removed is in use\n\nalso removed: 1 ConfigMap\n")
+        (0, "no removed namespace, CRD or Application is in use\n\nalso removed: 1 ConfigMap\n")
     );
     // With a removed namespace, the cluster is needed.
     dir.write("new.yaml", "");
@@ -135,12 +135,19 @@ fn annotations_of_other_tools_keep_objects() {
             "argocd.argoproj.io/sync-options: 'ServerSideApply=true, Prune=false'",
             "argocd.argoproj.io/sync-options: Prune=false",
         ),
-        ("helm.sh/resource-policy: keep", "helm.sh/resource-policy: keep"),
         ("kustomize.toolkit.fluxcd.io/prune: disabled", "kustomize.toolkit.fluxcd.io/prune: disabled"),
     ] {
         let run = compare(&namespace("shop", annotation), "", &["-o", "json"]);
         assert_eq!((run.code, &run.json()["kept"][0]["by"]), (0, &json!(by)), "{}", run.out);
     }
+    // Helm keeps such an object, and Argo CD prunes it.
+    let run = compare(&namespace("shop", "helm.sh/resource-policy: keep"), "", &[]);
+    assert_eq!(run.code, 1);
+    assert!(
+        run.out.contains("Helm keeps it (helm.sh/resource-policy: keep), and Argo CD prunes it\n"),
+        "{}",
+        run.out
+    );
     // Argo CD prunes an object with this option: it only stays if its Application goes.
     let run =
         compare(&namespace("shop", "argocd.argoproj.io/sync-options: Delete=false"), "", &["-o", "json"]);
@@ -154,18 +161,10 @@ fn an_application_set_takes_its_applications_and_their_resources_along() {
     let stateful_set =
         json!({"group": "apps", "version": "v1", "kind": "StatefulSet", "namespace": "shop", "name": "db"});
     let crd = json!({"group": "apiextensions.k8s.io", "version": "v1", "kind": "CustomResourceDefinition", "name": "widgets.example.org"});
-    let missing =
-        json!({"version": "v1", "kind": "Namespace", "name": "gone", "health": {"status": "Missing"}});
     let report = applications(
         set,
         &json!([
-            application(
-                "shop-prod",
-                "shops",
-                true,
-                HERE,
-                &json!([namespace("shop"), stateful_set, crd, missing])
-            ),
+            application("shop-prod", "shops", true, HERE, &json!([namespace("shop"), stateful_set, crd])),
             application("shop-kept", "shops", false, HERE, &json!([namespace("docs")])),
             application("elsewhere", "shops", true, "https://m9.example.org", &json!([namespace("docs")])),
             application("other", "", true, HERE, &json!([namespace("docs")])),
@@ -187,6 +186,19 @@ fn an_application_set_takes_its_applications_and_their_resources_along() {
     assert_eq!(prod["summary"], "Argo CD deletes its 2 objects: 1 Namespace, 1 StatefulSet");
     assert_eq!(kept["summary"], "its 1 object stays, because it has no resources finalizer");
     assert_eq!(shops["summary"], "its 3 Applications go with it");
+}
+
+#[test]
+fn what_is_not_in_the_snapshot_and_what_is_not_followed_is_unknown() {
+    let app =
+        "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: empty, namespace: argocd}\n";
+    let report = applications(app, &json!([application("empty", "", true, HERE, &json!([]))]));
+    assert_eq!(verdicts(&report), expected(&[("empty", "unknown")]));
+    let report = applications(app, &json!([]));
+    assert_eq!(verdicts(&report), expected(&[("empty", "unknown")]));
+    let flux = "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {name: apps, namespace: flux-system}\n";
+    let run = compare(&(namespace("new", "") + "---\n" + flux), "", &["-o", "json"]);
+    assert_eq!((run.code, verdicts(&run.json())), (3, expected(&[("new", "unknown"), ("apps", "unknown")])));
 }
 
 #[test]
@@ -246,6 +258,9 @@ fn bad_input_is_an_error_with_its_place() {
             assert!(run.err.contains(part), "{part:?} is not in {}", run.err);
         }
     }
+    let empty = compare("", &namespace("a", ""), &[]);
+    assert_eq!(empty.code, 2);
+    assert!(empty.err.contains("old.yaml contains no object"), "{}", empty.err);
     let missing = removal(OLD, "missing", WORLD, &[]);
     assert_eq!((missing.code, missing.out.as_str()), (2, ""));
     assert!(missing.err.contains("missing"), "{}", missing.err);
@@ -314,6 +329,7 @@ fn the_page_has_no_script_and_escapes_texts() {
     let pods = fs::read_to_string(root().join(WORLD).join("m2/pods.v1.yaml")).unwrap();
     dir.write(file, &pods.replace("name: web-0", "name: \"<b>web</b>\""));
     let run = dir.run(&["impact", "ns/shop", "--snapshot", "fleet", "-o", "html"]);
+    assert!(run.code == 1 && run.out.contains("&lt;b&gt;web"), "{}", run.err);
     assert!(!run.out.contains("<b>web"), "{}", run.out);
 }
 
@@ -326,12 +342,8 @@ fn shell(script: &str, directory: &std::path::Path, programs: &std::path::Path) 
         .current_dir(directory)
         .env("PATH", format!("{}:{}:{path}", programs.display(), binary.display()))
         .env("RUNNER_TEMP", programs)
-        .envs([
-            ("BASE", "main"),
-            ("PULL_REQUEST", "7"),
-            ("GITLAB_TOKEN", "token"),
-            ("CI_API_V4_URL", "https://gitlab.example.org/api/v4"),
-        ])
+        .env("GITHUB_STEP_SUMMARY", programs.join("summary.md"))
+        .envs([("GITLAB_TOKEN", "token"), ("CI_API_V4_URL", "https://gitlab.example.org/api/v4")])
         .envs([
             ("CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "main"),
             ("CI_PROJECT_ID", "1"),
@@ -365,11 +377,12 @@ fn repository(dir: &TestDir) {
 }
 
 #[test]
-fn the_workflow_for_github_comments_on_the_pull_request_and_fails() {
+fn the_workflow_for_github_writes_the_summary_and_fails() {
     let dir = TestDir::new();
     repository(&dir);
-    dir.write("gh", "#!/bin/sh\necho \"$@\" > \"$RUNNER_TEMP/called\"\n");
-    assert_eq!(shell("chmod +x gh", dir.path(), dir.path()), 0);
+    // GitHub checks out the merge of the pull request.
+    let merge = "cd clone && git checkout -q --detach origin/main && git merge -q --no-ff -m merge change";
+    assert_eq!(shell(merge, dir.path(), dir.path()), 0);
     let workflow: Value =
         serde_saphyr::from_str(&fs::read_to_string(root().join("examples/ci/github.yaml")).unwrap()).unwrap();
     let steps = workflow["jobs"]["impact"]["steps"].as_array().unwrap().iter();
@@ -378,10 +391,8 @@ fn the_workflow_for_github_comments_on_the_pull_request_and_fails() {
         .map(|script| shell(script, &dir.path().join("clone"), dir.path()))
         .collect();
     assert_eq!(codes, [0, 0, 1]);
-    let called = fs::read_to_string(dir.path().join("called")).unwrap();
-    assert_eq!(called, "pr comment 7 --body-file impact.md --edit-last --create-if-none\n");
-    let comment = fs::read_to_string(dir.path().join("clone/impact.md")).unwrap();
-    assert!(comment.starts_with("### Durward: 2 removed objects are in use\n"), "{comment}");
+    let summary = fs::read_to_string(dir.path().join("summary.md")).unwrap();
+    assert!(summary.starts_with("### Durward: 2 removed objects are in use\n"), "{summary}");
 }
 
 #[test]

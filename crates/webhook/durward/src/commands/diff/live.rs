@@ -9,8 +9,7 @@ use std::time::Instant;
 use admission::Cause;
 use cluster::fleet::{Cluster, GetQuery, ListQuery, Object, Part};
 use cluster::{Address, Pages, Reader, Resource};
-use config::Problem;
-use console::exit::{Exit, Outcome};
+use console::exit::{Exit, Outcome, Stop};
 use console::output::{self, ProgressLine, Style, foreign};
 use futures_util::StreamExt as _;
 use futures_util::stream;
@@ -42,6 +41,9 @@ pub(super) struct LiveReport {
     pub(super) kube_version: String,
     /// The CRDs of the new files.
     pub(super) crds: Vec<LiveCrd>,
+    /// The CRDs of the old files that the new ones do not have: a deletion deletes their objects.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) removed: Vec<String>,
     /// Why clusters may be missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) incomplete: Option<String>,
@@ -84,8 +86,12 @@ pub(super) struct LiveCluster {
     pub(super) warning: Option<String>,
 }
 
-/// `diff crd --live`
+/// `diff crd --live`. A fault outside means that the objects could not be judged.
 pub(super) fn run(args: &Args, old: &[Manifest], new: &[Manifest]) -> Outcome {
+    judge(args, old, new).map_err(Stop::not_checked)
+}
+
+fn judge(args: &Args, old: &[Manifest], new: &[Manifest]) -> Outcome {
     let mut checker =
         Run { server: args.kube_version.0, objects: &[], used: Vec::new(), problems: Vec::new() };
     let arena = Arena::new();
@@ -95,6 +101,9 @@ pub(super) fn run(args: &Args, old: &[Manifest], new: &[Manifest]) -> Outcome {
     if !checker.problems.is_empty() {
         return Err(checker.problems.into());
     }
+    let has = |name: &str| new.iter().any(|manifest| manifest.given_name() == Some(name));
+    let gone = old.iter().filter_map(Manifest::given_name).filter(|name| !has(name));
+    let gone: Vec<String> = gone.map(str::to_owned).collect();
     let report = runtime()?.block_on(async {
         let context = fleet::open(args.config.as_deref(), &args.cluster).await?;
         let deadline = Instant::now() + ANSWER_WITHIN;
@@ -105,6 +114,7 @@ pub(super) fn run(args: &Args, old: &[Manifest], new: &[Manifest]) -> Outcome {
         let mut report = LiveReport {
             kube_version: args.kube_version.to_string(),
             crds: Vec::new(),
+            removed: gone.clone(),
             incomplete,
             exit_code: Exit::Done,
         };
@@ -130,21 +140,11 @@ pub(super) fn run(args: &Args, old: &[Manifest], new: &[Manifest]) -> Outcome {
                 objects: objects.into_iter().flatten().collect(),
             });
         }
-        Ok::<_, console::exit::Stop>(report)
+        Ok::<_, Stop>(report)
     })?;
     let report = LiveReport { exit_code: report.exit(), ..report };
-    let nowhere = |crd: &&LiveCrd| crd.clusters.iter().all(|one| !one.has_crd && one.unread.is_none());
-    let problems: Vec<Problem> = report.crds.iter().filter(nowhere).map(missing).collect();
-    if !problems.is_empty() {
-        return Err(problems.into());
-    }
     write(args.output, &report, LiveReport::text, sarif::of_live)?;
     Ok(report.exit_code)
-}
-
-fn missing(crd: &LiveCrd) -> Problem {
-    let problem = Problem::new(format!("no cluster has the CRD {}", crd.name)).at(crd.place.clone());
-    problem.next("check --kubeconfig and --context; a new CRD breaks no object")
 }
 
 /// Judges the objects of one CRD.
@@ -255,6 +255,7 @@ impl Judge<'_> {
             ObjectEffect::Unaffected => return None,
             ObjectEffect::Unknown => numbers.undecided += 1,
             ObjectEffect::Breaks if replayed.is_invalid() => numbers.invalid += 1,
+            ObjectEffect::Breaks if !replayed.unknown.is_empty() => numbers.undecided += 1,
             ObjectEffect::Breaks => numbers.only_create += 1,
         }
         Some(replayed)
@@ -278,7 +279,7 @@ fn listed(crd: &Crd) -> Option<&Version> {
 impl LiveReport {
     fn exit(&self) -> Exit {
         let clusters = || self.crds.iter().flat_map(|crd| &crd.clusters);
-        if clusters().any(|one| one.invalid > 0) {
+        if !self.removed.is_empty() || clusters().any(|one| one.invalid > 0) {
             Exit::No
         } else if self.incomplete.is_some() || clusters().any(|one| one.undecided > 0 || one.unread.is_some())
         {
@@ -311,6 +312,13 @@ impl LiveReport {
             }
             lines.push(crd.summary(style));
         }
+        lines.extend(self.removed.iter().map(|name| {
+            format!(
+                "{}: {}",
+                foreign(name),
+                style.red("not in NEW: deleting the CRD deletes all its objects")
+            )
+        }));
         let incomplete = self.incomplete.iter();
         lines.extend(incomplete.map(|why| format!("{}: {}", style.yellow("could not decide"), foreign(why))));
         output::without_commands(&output::lines(lines)).into_owned()
@@ -325,6 +333,9 @@ impl LiveCrd {
         let count =
             |number: usize, noun: &str| format!("{number} {noun}{}", if number == 1 { "" } else { "s" });
         let clusters = self.clusters.iter().filter(|one| one.has_crd).count();
+        if clusters == 0 && self.clusters.iter().all(|one| one.unread.is_none()) {
+            return format!("{}: new, no cluster has it", foreign(&self.name));
+        }
         let scope = format!("{} in {}", count(all, "object"), count(clusters, "cluster"));
         let mut parts = vec![match invalid {
             0 => style.green(&format!("none of {scope} becomes invalid")),

@@ -49,10 +49,10 @@ pub(crate) enum DiffCommand {
 /// `diff crd`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// CRDs before the change: a file, a directory, - for standard input
+    /// CRDs before the change: a file, a directory, - for standard input; with --live alone, the new CRDs
     #[arg(value_name = "OLD")]
     pub(crate) old: PathBuf,
-    /// CRDs after the change; with --live alone, OLD is what each cluster serves
+    /// CRDs after the change
     #[arg(value_name = "NEW", required_unless_present = "live")]
     pub(crate) new: Option<PathBuf>,
     /// Existing objects to write again under NEW; can be repeated

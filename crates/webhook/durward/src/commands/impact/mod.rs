@@ -73,11 +73,7 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// `impact`. A fault outside means that the clusters could not be checked.
 pub(crate) fn run(args: &Args) -> Outcome {
-    let could_not_check = |stop: Stop| match stop.exit {
-        Exit::No => Stop { exit: Exit::Unknown, ..stop },
-        Exit::Done | Exit::Bad | Exit::Unknown => stop,
-    };
-    show(args).map_err(could_not_check)
+    show(args).map_err(Stop::not_checked)
 }
 
 fn show(args: &Args) -> Outcome {
@@ -86,7 +82,7 @@ fn show(args: &Args) -> Outcome {
     }
     if matches!(args.output, ImpactFormat::Markdown | ImpactFormat::Github) {
         let problem = Problem::new("-o markdown and -o github are for --diff OLD NEW");
-        return Err(problem.next("use -o text, wide, name, json or yaml").into());
+        return Err(problem.next("use -o text, wide, name, json, yaml or html").into());
     }
     let selector = args.selector.as_ref().map(|Labels(selector)| selector);
     let subjects = SubjectArgs::new(&args.targets, args.all, selector)?;

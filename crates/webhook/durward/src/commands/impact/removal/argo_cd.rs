@@ -48,7 +48,7 @@ pub(super) struct Application {
     pub(super) cascades: bool,
     /// Where its resources are: `None` for the cluster in which Argo CD runs.
     pub(super) destination: Option<String>,
-    /// The resources that exist and can go, except CRDs.
+    /// Its resources by its status, except CRDs.
     pub(super) resources: Vec<ObjectName>,
 }
 
@@ -146,13 +146,6 @@ struct WireResource {
     kind: String,
     namespace: String,
     name: String,
-    health: WireHealth,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct WireHealth {
-    status: String,
 }
 
 impl From<Wire> for Application {
@@ -162,9 +155,9 @@ impl From<Wire> for Application {
         let destination = if server.is_empty() { name } else { server };
         let is_finalizer = |text: &String| text.split('/').next() == Some(FINALIZER);
         let object = |resource: WireResource| {
-            let WireResource { group, kind, namespace, name, health } = resource;
+            let WireResource { group, kind, namespace, name } = resource;
             let object = ObjectName { group, kind, namespace, name };
-            (health.status != "Missing" && !object.is_crd()).then_some(object)
+            (!object.is_crd()).then_some(object)
         };
         Self {
             set: metadata

@@ -72,6 +72,7 @@ fn details(one: &RemovedObject, here: &str) -> String {
     if let Some(place) = &one.place {
         found.push(format!("removed at {}", code(&format!("{}:{}", place.file, place.line))));
     }
+    found.extend(one.note.map(str::to_owned));
     if !one.via.is_empty() {
         let via: Vec<String> = one.via.iter().map(|of| code(of)).collect();
         found.push(format!("goes with {}", via.join(", which goes with ")));

@@ -20,7 +20,7 @@ use config::{Place, time};
 use console::exit::{Exit, Outcome, Stop};
 use console::output::{self, ProgressLine, Style};
 
-use super::text::Detail;
+use super::text::{self, Detail};
 use super::{Args, ImpactFormat, TIMEOUT, format_progress};
 use crate::clients::fleet::{self, FleetContext};
 use crate::clients::runtime;
@@ -46,7 +46,7 @@ pub(super) fn run(args: &Args, old: &PathBuf, new: &PathBuf) -> Outcome {
         if let Some(by) = one.kept_by {
             report.kept.push(KeptObject { object: one.object, by });
         } else if takes_along(&one.object) {
-            roots.push(Going { object: one.object, place: Some(one.place), via: Vec::new() });
+            roots.push(Going { object: one.object, place: Some(one.place), via: Vec::new(), note: one.note });
         } else {
             *report.others.entry(one.object.kind).or_default() += 1;
         }
@@ -81,6 +81,13 @@ fn takes_along(object: &ObjectName) -> bool {
     let is_argo_cds = object.group == argo_cd::GROUP;
     object.deletion_kind().is_some()
         || (is_argo_cds && [APPLICATION, APPLICATION_SET].contains(&object.kind.as_str()))
+        || is_flux(object)
+}
+
+/// Whether Flux deletes other objects with an object.
+fn is_flux(object: &ObjectName) -> bool {
+    let flux = [("kustomize.toolkit.fluxcd.io", "Kustomization"), ("helm.toolkit.fluxcd.io", "HelmRelease")];
+    flux.contains(&(object.group.as_str(), object.kind.as_str()))
 }
 
 /// An object that goes, and why.
@@ -89,13 +96,14 @@ struct Going {
     place: Option<Place>,
     /// The objects with which it goes, the nearest first.
     via: Vec<String>,
+    note: Option<&'static str>,
 }
 
 impl Going {
     /// Returns an object that goes with this one.
     fn with(&self, object: ObjectName) -> Self {
         let via = [vec![self.object.short()], self.via.clone()].concat();
-        Self { object, place: None, via }
+        Self { object, place: None, via, note: None }
     }
 
     /// Returns the result for an object that the guard does not judge.
@@ -104,6 +112,7 @@ impl Going {
             object: self.object.clone(),
             place: self.place.clone(),
             via: self.via.clone(),
+            note: self.note,
             verdict,
             summary: summary.into(),
             impact: None,
@@ -156,6 +165,11 @@ impl Walk<'_> {
     /// Reports an Application or an `ApplicationSet`, and returns the objects that go with it.
     fn step(&mut self, going: &Going) -> Vec<Going> {
         let ObjectName { kind, namespace, name, .. } = &going.object;
+        if is_flux(&going.object) {
+            let summary = "Flux deletes what it has applied, which is not followed";
+            self.report.removed.push(going.judged("unknown", summary));
+            return Vec::new();
+        }
         let argo_cd = match self.applications {
             Ok(argo_cd) => argo_cd,
             Err(why) => {
@@ -175,7 +189,8 @@ impl Walk<'_> {
             return self.unseen(going, all.into_keys());
         }
         let Some((object, application)) = argo_cd.application(namespace, name) else {
-            self.report.removed.push(going.judged("allow", "does not exist"));
+            let (verdict, summary) = self.absent();
+            self.report.removed.push(going.judged(verdict, summary));
             return Vec::new();
         };
         let (verdict, summary) = of_application(application);
@@ -201,6 +216,14 @@ impl Walk<'_> {
         found
     }
 
+    /// Returns the verdict on an object that does not exist. It can be newer than a snapshot.
+    fn absent(&self) -> (&'static str, &'static str) {
+        match self.report.age {
+            Some(_) => ("unknown", "is not in the snapshot"),
+            None => ("allow", "does not exist"),
+        }
+    }
+
     /// Lets the guard judge a namespace or a CRD.
     async fn judge(&mut self, going: &Going, (number, of): (usize, usize)) {
         let Some(subject) = going.object.subject() else { return };
@@ -223,8 +246,12 @@ impl Walk<'_> {
         };
         let deadline = Instant::now() + TIMEOUT;
         let impact = self.context.survey.impact(clients, subject.clone(), deadline, &progress).await;
-        let (object, place, via) = (going.object.clone(), going.place.clone(), going.via.clone());
-        self.report.removed.push(RemovedObject::of(object, place, via, impact));
+        let verdict = match super::verdict(&impact) {
+            "allow" if impact.exists == Some(false) => self.absent().0,
+            other => other,
+        };
+        let judged = going.judged(verdict, text::summary(&impact));
+        self.report.removed.push(RemovedObject { impact: Some(impact), ..judged });
     }
 }
 
@@ -236,8 +263,9 @@ fn of_application(application: &Application) -> (&'static str, String) {
     }
     let number = application.resources.len();
     let objects = if number == 1 { "1 object".to_owned() } else { format!("{number} objects") };
-    if number == 0 {
-        return ("allow", "has no resources".to_owned());
+    if number == 0 && application.cascades {
+        // Argo CD empties the list if it can't reach the cluster.
+        return ("unknown", "Argo CD deletes its objects, and its status names none".to_owned());
     }
     if !application.cascades {
         let stay = if number == 1 { "stays" } else { "stay" };

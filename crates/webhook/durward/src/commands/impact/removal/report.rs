@@ -11,8 +11,7 @@ use guards::deletion::{DeletionKind, DeletionSubject, Impact, UsageState};
 use serde::Serialize;
 
 use crate::commands::impact::html::{Page, PageObject};
-use crate::commands::impact::text::{Detail, format_impact, summary};
-use crate::commands::impact::verdict;
+use crate::commands::impact::text::{Detail, format_impact};
 
 /// Returns an age in its largest unit: `3 h`, `1 day`.
 pub(super) fn age_text(age: Duration) -> String {
@@ -100,6 +99,9 @@ pub(super) struct RemovedObject {
     /// The objects with which it goes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) via: Vec<String>,
+    /// A difference between tools.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) note: Option<&'static str>,
     /// `allow`, `deny` or `unknown`.
     pub(super) verdict: &'static str,
     /// One line about it.
@@ -119,14 +121,6 @@ pub(super) struct KeptObject {
 }
 
 impl RemovedObject {
-    /// Returns an object that the guard can judge.
-    pub(super) fn of(object: ObjectName, place: Option<Place>, via: Vec<String>, impact: Impact) -> Self {
-        // An object that does not exist can't be deleted.
-        let verdict = if impact.exists == Some(false) { "allow" } else { verdict(&impact) };
-        let summary = summary(&impact);
-        Self { object, place, via, verdict, summary, impact: Some(impact) }
-    }
-
     /// The rank: what is in use first, then in how many clusters.
     fn rank(&self) -> (u8, Reverse<usize>, &ObjectName) {
         let order = match self.verdict {
@@ -171,7 +165,7 @@ impl RemovalReport {
         let objects =
             |number: usize| format!("{number} removed object{}", if number == 1 { "" } else { "s" });
         match (count("deny"), count("unknown")) {
-            (0, 0) => "nothing that is removed is in use".to_owned(),
+            (0, 0) => "no removed namespace, CRD or Application is in use".to_owned(),
             (0, unknown) => format!("{} could not be checked", objects(unknown)),
             (in_use, 0) => format!("{} {} in use", objects(in_use), if in_use == 1 { "is" } else { "are" }),
             (in_use, unknown) => {
@@ -199,7 +193,7 @@ impl RemovalReport {
     /// Returns the report as a page.
     pub(super) fn page(&self) -> Page<'_> {
         let object = |one| {
-            let RemovedObject { object, place, via, verdict, summary, impact }: &RemovedObject = one;
+            let RemovedObject { object, place, via, note, verdict, summary, impact }: &RemovedObject = one;
             let place = place.iter().map(|place| format!("removed at {}:{}", place.file, place.line));
             let via = Some(via).filter(|via| !via.is_empty());
             let via = via.map(|via| format!("goes with {}", via.join(", which goes with ")));
@@ -207,7 +201,7 @@ impl RemovalReport {
                 name: object.short(),
                 verdict,
                 summary: summary.clone(),
-                notes: place.chain(via).collect(),
+                notes: place.chain(via).chain(note.map(str::to_owned)).collect(),
                 impact: impact.as_ref(),
             }
         };
@@ -252,6 +246,7 @@ impl RemovalReport {
                 };
                 lines.push(format!("{}  {summary}", style.bold(&one.object.short())));
             }
+            lines.extend(one.note.map(|note| format!("  {note}")));
             lines.extend(one.place.as_ref().map(|place| style.dim(&format!("  removed at {place}"))));
             if !one.via.is_empty() {
                 lines.push(style.dim(&format!("  goes with {}", one.via.join(", which goes with "))));

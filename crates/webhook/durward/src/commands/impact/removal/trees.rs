@@ -31,6 +31,8 @@ pub(super) struct Removal {
     pub(super) place: Place,
     /// The annotation that keeps the object in the cluster.
     pub(super) kept_by: Option<String>,
+    /// A difference between tools.
+    pub(super) note: Option<&'static str>,
 }
 
 /// Compares the trees, or returns what is wrong with them.
@@ -43,6 +45,10 @@ pub(super) fn compare(old: &PathBuf, new: &PathBuf) -> Result<Removals, Vec<Prob
     }
     let mut problems = Vec::new();
     let (before, after) = (read(old, &mut problems), read(new, &mut problems));
+    if before.is_empty() && problems.is_empty() {
+        let problem = Problem::new(format!("{} contains no object", shown(old)));
+        problems.push(problem.next("check the command that renders it"));
+    }
     let (_, after) = (names(&before, &mut problems), names(&after, &mut problems));
     if !problems.is_empty() {
         return Err(problems);
@@ -54,7 +60,8 @@ pub(super) fn compare(old: &PathBuf, new: &PathBuf) -> Result<Removals, Vec<Prob
             removals.generated += 1;
         } else if !after.contains_key(&object) {
             let kept_by = kept_by(|key| annotation(manifest, key), By::Prune);
-            removals.removed.push(Removal { object, place: manifest.position(), kept_by });
+            let (place, note) = (manifest.position(), note(manifest));
+            removals.removed.push(Removal { object, place, kept_by, note });
         }
     }
     Ok(removals)
@@ -121,20 +128,25 @@ pub(super) enum By {
     Application,
 }
 
-/// Returns the annotation that keeps an object. Argo CD has one option for each reason, and follows Helm's annotation for both.
+/// Returns the annotation that keeps an object. Helm's annotation keeps it from Argo CD only if its Application goes, and from Helm.
 pub(super) fn kept_by(annotation: impl Fn(&str) -> Option<String>, by: By) -> Option<String> {
     const ARGO_CD: &str = "argocd.argoproj.io/sync-options";
-    let option = match by {
-        By::Prune => "Prune=false",
-        By::Application => "Delete=false",
+    let (option, key, value) = match by {
+        By::Prune => ("Prune=false", "kustomize.toolkit.fluxcd.io/prune", "disabled"),
+        By::Application => ("Delete=false", HELM, KEEP),
     };
     let has_option = |text: String| text.split(',').any(|one| one.trim() == option);
     if annotation(ARGO_CD).is_some_and(has_option) {
         return Some(format!("{ARGO_CD}: {option}"));
     }
-    let flux = (By::Prune, "kustomize.toolkit.fluxcd.io/prune", "disabled");
-    let mut others = [(by, "helm.sh/resource-policy", "keep"), flux].into_iter();
-    let is_there = |key, value| annotation(key).as_deref() == Some(value);
-    let (_, key, value) = others.find(|&(of, key, value)| of == by && is_there(key, value))?;
-    Some(format!("{key}: {value}"))
+    (annotation(key).as_deref() == Some(value)).then(|| format!("{key}: {value}"))
+}
+
+const HELM: &str = "helm.sh/resource-policy";
+const KEEP: &str = "keep";
+
+/// Returns what Helm does with an object that Argo CD would prune.
+fn note(manifest: &Manifest) -> Option<&'static str> {
+    let is_kept = annotation(manifest, HELM).as_deref() == Some(KEEP);
+    is_kept.then_some("Helm keeps it (helm.sh/resource-policy: keep), and Argo CD prunes it")
 }
