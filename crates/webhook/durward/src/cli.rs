@@ -73,7 +73,7 @@ pub(crate) enum Command {
         after_help = "Example:\n  durward inject deployment.yaml --config durward.yaml --namespace-labels team=shop --diff\n\nA document that does not change keeps its text. Comments of a changed YAML document are lost.\n\nExit code: 0 also if --diff prints a diff, 2 bad input."
     )]
     Inject(inject::Args),
-    /// Show what deleting a namespace or CRD, or merging a change, would remove
+    /// Show what a deletion, or a change of manifests, would remove
     #[command(
         after_help = "Examples:\n  kubectl durward impact ns/shop --kubeconfig karmada-admin.config --config durward.yaml\n  durward impact crd/widgets.example.org --config durward.yaml -o json\n  durward impact ns shop web\n  durward impact ns -l team=shop -o name\n  durward impact --diff main/ change/ --snapshot fleet -o markdown\n  durward impact --all -o html > fleet.html\n\n--diff needs rendered manifests. It reports namespaces and CRDs that only OLD has, and what Argo CD deletes with Applications and ApplicationSets that only OLD has.\n\nWithout --config, the command detects whether the cluster is a Karmada control plane.\n\nExit code: 0 nothing in use, 1 in use, 2 bad input, 3 could not check."
     )]

@@ -49,7 +49,7 @@ pub(crate) enum DiffCommand {
 /// `diff crd`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// CRDs before the change: a file, a directory, - for standard input; with --live alone, the new CRDs
+    /// CRDs before the change: file, directory or -; with --live alone: NEW
     #[arg(value_name = "OLD")]
     pub(crate) old: PathBuf,
     /// CRDs after the change
@@ -58,7 +58,7 @@ pub(crate) struct Args {
     /// Existing objects to write again under NEW; can be repeated
     #[arg(long, value_name = "PATH")]
     pub(crate) objects: Vec<PathBuf>,
-    /// Write all objects of the clusters again under NEW, without changing them
+    /// Judge all objects in the clusters under NEW; nothing is written
     #[arg(long, conflicts_with = "objects")]
     pub(crate) live: bool,
     /// With --live, configuration file [default: detect the fleet]

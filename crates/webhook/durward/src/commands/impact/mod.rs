@@ -33,7 +33,7 @@ pub(crate) struct Args {
     /// Objects with these labels, for example app=web
     #[arg(long, short = 'l', value_name = "SELECTOR", conflicts_with = "all")]
     pub(crate) selector: Option<Labels>,
-    /// Objects that the manifests NEW no longer have: directories, files, - for standard input
+    /// Objects that NEW no longer has: directories, files, - for one
     #[arg(long, num_args = 2, value_names = ["OLD", "NEW"], conflicts_with_all = ["targets", "all", "selector"])]
     pub(crate) diff: Option<Vec<PathBuf>>,
     /// Configuration file [default: detect the fleet]
