@@ -101,11 +101,11 @@ const APPLICATIONS: &str = r#"{"apiVersion": "apiextensions.k8s.io/v1", "kind": 
 "versions": [{"name": "v1alpha1", "served": true, "storage": true,
 "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}}"#;
 
-#[e2e::case]
+#[e2e::case(Exclusive)]
 fn a_change_of_manifests_is_compared_with_the_fleet_and_with_its_snapshot(
     context: &'static TestContext,
 ) -> Result<()> {
-    let fleet = shared(context)?;
+    let fleet = exclusive(context)?;
     let (shop, free) = (fleet.namespace("shop")?, fleet.namespace("free")?);
     let argocd = fleet.namespace("argocd")?;
     fleet.run_pod("m3", &shop, "web")?;
@@ -124,6 +124,26 @@ fn a_change_of_manifests_is_compared_with_the_fleet_and_with_its_snapshot(
     eventually("the CRD to be served", WAIT_LIMIT, || {
         Ok(Poll::from(api.create(&path, &application)?.succeeded()))
     })?;
+    // The page names this permission.
+    let kubectl = fleet.karmada().kubectl();
+    kubectl
+        .run(&[
+            "create",
+            "clusterrole",
+            "applications",
+            "--verb=list",
+            "--resource=applications.argoproj.io",
+        ])?
+        .succeeded()?;
+    kubectl
+        .run(&[
+            "create",
+            "clusterrolebinding",
+            "applications",
+            "--clusterrole=applications",
+            "--user=durward",
+        ])?
+        .succeeded()?;
     let directory = context.directory("change")?;
     let old = format!(
         "apiVersion: argoproj.io/v1alpha1\nkind: ApplicationSet\nmetadata: {{name: shops, namespace: {}}}\n---\n\
@@ -158,53 +178,62 @@ fn a_change_of_manifests_is_compared_with_the_fleet_and_with_its_snapshot(
     )?;
     let replayed = verdicts(&replayed.stdout)?;
     ensure!(replayed == expected, "{replayed:?}");
+    kubectl.run(&["delete", "clusterrole/applications", "clusterrolebinding/applications"])?.succeeded()?;
     // Argo CD would remove the finalizer.
     let shop = format!("{path}/shop");
     api.merge(&shop, &json!({"metadata": {"finalizers": null}}))?.succeeded()?;
     api.delete(&shop)?.succeeded()?;
+    // Durward may not read this group, so it would deny.
+    let admin = kubectl.kubeconfig().display().to_string();
+    let crd = "crd/applications.argoproj.io";
+    Durward::command(
+        context,
+        &["override", crd, "--reason", "end of the case", "--for", "1h", "--kubeconfig", &admin],
+    )?
+    .succeeded()?;
     eventually("the CRD to be free", WAIT_LIMIT, || {
         let crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/applications.argoproj.io";
         Ok(Poll::from(api.delete(crd)?.succeeded().map(drop)))
     })
 }
 
-#[e2e::case]
+#[e2e::case(Exclusive)]
 fn stored_objects_of_all_members_are_judged_under_a_new_crd(context: &'static TestContext) -> Result<()> {
-    let fleet = shared(context)?;
-    let crd = |size: Value| {
+    let fleet = exclusive(context)?;
+    let crd = |fields: Value| {
         json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-            "metadata": {"name": "crates.live.example.org"},
-            "spec": {"group": "live.example.org", "scope": "Namespaced",
+            "metadata": {"name": "crates.shop.example.org"},
+            "spec": {"group": "shop.example.org", "scope": "Namespaced",
                 "names": {"kind": "Crate", "plural": "crates", "singular": "crate", "listKind": "CrateList"},
                 "versions": [{"name": "v1", "served": true, "storage": true,
-                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {"sizes": size}}}}]}})
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": fields}}}]}})
     };
-    let old = crd(json!({"type": "array", "items": {"type": "integer"}}));
-    let new = crd(json!({"type": "array", "items": {"type": "integer"}, "x-kubernetes-list-type": "set"}));
-    for (member, sizes) in [("m1", json!([1, 2])), ("m2", json!([1, 1])), ("m3", json!([3]))] {
+    let text = json!({"type": "string"});
+    let old = crd(json!({"size": text, "note": text}));
+    let new = crd(json!({"size": text}));
+    for (member, note) in [("m1", Value::Null), ("m2", json!("for later")), ("m3", Value::Null)] {
         let api = fleet.member(member)?.api();
         api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &old)?.succeeded()?;
-        let crate_ = json!({"apiVersion": "live.example.org/v1", "kind": "Crate", "metadata": {"name": "a"}, "sizes": sizes});
+        let mut object = json!({"apiVersion": "shop.example.org/v1", "kind": "Crate", "metadata": {"name": "a"}, "size": "small"});
+        if !note.is_null() {
+            object["note"] = note;
+        }
         eventually("the CRD to be served", WAIT_LIMIT, || {
             Ok(Poll::from(
-                api.create("/apis/live.example.org/v1/namespaces/default/crates", &crate_)?.succeeded(),
+                api.create("/apis/shop.example.org/v1/namespaces/default/crates", &object)?.succeeded(),
             ))
         })?;
     }
     let directory = context.directory("crates")?;
     let file = e2e::context::write(&directory, "new.json", &new.to_string())?.display().to_string();
-    let kubeconfig = fleet.karmada().kubectl().kubeconfig().display().to_string();
-    let output = Durward::command(context, &["diff", "crd", &file, "--live", "--kubeconfig", &kubeconfig])?;
+    let output = fleet.installation().command(&["diff", "crd", &file, "--live"])?;
     output.exited_with(1)?;
     contains_all(
         &output.stdout,
-        &[
-            "m2: Crate default/a: update and create refused: sizes[1]: Duplicate value: 1\n",
-            "1 of 3 objects in 3 clusters becomes invalid",
-        ],
+        &["m2: Crate default/a: loses fields: note\n", "1 of 3 objects in 3 clusters becomes invalid"],
     )?;
     for member in fleet.members() {
-        let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/crates.live.example.org";
+        let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/crates.shop.example.org";
         member.api().delete(path)?.succeeded()?;
     }
     Ok(())
