@@ -26,7 +26,7 @@ const OTHERS: [&str; 9] = [
     "services.v1",
 ];
 
-fn list(items: Vec<Value>) -> String {
+fn list(items: &[Value]) -> String {
     json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()
 }
 
@@ -34,14 +34,12 @@ fn list(items: Vec<Value>) -> String {
 fn write_snapshot(directory: &Path) -> Result<()> {
     let names: Vec<String> = (1..CLUSTERS).map(|number| format!("member-{number:02}")).collect();
     let mut index = "version: 2\ntime: 2026-11-21T10:00:00Z\nclusters:\n- name: here\n".to_owned();
-    for name in &names {
-        index += &format!("- name: {name}\n");
-    }
+    index.extend(names.iter().map(|name| format!("- name: {name}\n")));
     std::fs::create_dir_all(directory)?;
     write(directory, "snapshot.yaml", &index)?;
     let namespaces = (0..NAMESPACES)
         .map(|at| json!({"metadata": {"name": format!("team-{at:03}"), "uid": format!("{at}")}}));
-    let namespaces = list(namespaces.collect());
+    let namespaces = list(&namespaces.collect::<Vec<_>>());
     for (at, name) in std::iter::once(&"here".to_owned()).chain(&names).enumerate() {
         let directory = directory.join(name);
         std::fs::create_dir_all(&directory)?;
@@ -54,9 +52,9 @@ fn write_snapshot(directory: &Path) -> Result<()> {
             json!({"metadata": {"name": "web-0", "namespace": format!("team-{namespace:03}"), "uid": uid}, "status": {"phase": "Running"}})
         };
         let used = (0..NAMESPACES).filter(|namespace| (namespace + at) % 3 > 0);
-        write(&directory, "pods.v1.yaml", &list(used.map(pod).collect()))?;
+        write(&directory, "pods.v1.yaml", &list(&used.map(pod).collect::<Vec<_>>()))?;
         for other in OTHERS {
-            write(&directory, &format!("{other}.yaml"), &list(Vec::new()))?;
+            write(&directory, &format!("{other}.yaml"), &list(&[]))?;
         }
     }
     Ok(())

@@ -227,7 +227,7 @@ fn unusable(object: &Manifest, path: &Path, message: String, file: &InputFile) -
         };
     }
     let next = match name {
-        "Chart.yaml" | "values.yaml" => RENDER.to_owned(),
+        "Chart.yaml" | "values.yaml" if file.used == Use::Other => RENDER.to_owned(),
         "-" => "remove it".to_owned(),
         _ => format!("remove it, or {leave_out}"),
     };

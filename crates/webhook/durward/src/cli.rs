@@ -75,7 +75,7 @@ pub(crate) enum Command {
     Inject(inject::Args),
     /// Show what a deletion, or a change of manifests, would remove
     #[command(
-        after_help = "Examples:\n  kubectl durward impact ns/shop --kubeconfig karmada-admin.config --config durward.yaml\n  durward impact crd/widgets.example.org --config durward.yaml -o json\n  durward impact ns shop web\n  durward impact ns -l team=shop -o name\n  durward impact --diff main/ change/ --snapshot fleet -o markdown\n  durward impact --all -o html > fleet.html\n\n--diff needs rendered manifests. It reports namespaces and CRDs that only OLD has, and what Argo CD deletes with Applications and ApplicationSets that only OLD has.\n\nWithout --config, the command detects whether the cluster is a Karmada control plane.\n\nExit code: 0 nothing in use, 1 in use, 2 bad input, 3 could not check."
+        after_help = "Examples:\n  kubectl durward impact ns/shop --kubeconfig karmada-admin.config --config durward.yaml\n  durward impact crd/widgets.example.org --config durward.yaml -o json\n  durward impact ns shop web\n  durward impact ns -l team=shop -o name\n  durward impact --diff examples/deletion/change/old examples/deletion/change/new --snapshot examples/deletion/healthy\n  kubectl durward impact --all -o html > fleet.html\n\n--diff needs rendered manifests. It reports namespaces and CRDs that only OLD has, and what Argo CD deletes with Applications and ApplicationSets that only OLD has.\n\nWithout --config, the command detects whether the cluster is a Karmada control plane.\n\nExit code: 0 nothing in use, 1 in use, 2 bad input, 3 could not check."
     )]
     Impact(impact::Args),
     /// Allow one deletion that a guard denies

@@ -183,7 +183,7 @@ fn a_change_of_manifests_is_compared_with_the_fleet_and_with_its_snapshot(
     let shop = format!("{path}/shop");
     api.merge(&shop, &json!({"metadata": {"finalizers": null}}))?.succeeded()?;
     api.delete(&shop)?.succeeded()?;
-    // Durward may not read this group, so it would deny.
+    // Durward has no permission for this group, so it denies.
     let admin = kubectl.kubeconfig().display().to_string();
     let crd = "crd/applications.argoproj.io";
     Durward::command(
