@@ -103,7 +103,7 @@ fn a_page_of_a_large_fleet_is_readable_in_a_browser(context: &TestContext) -> Re
              const of = e => { const s = getComputedStyle(e); const [a, b] = [lum(s.color), lum(s.backgroundColor)]; return (Math.max(a, b) + .05) / (Math.min(a, b) + .05) }; \
              return Math.min(of(document.body), of(document.querySelector('td.u'))) })()",
         )?;
-        // What WCAG asks of large and bold text.
+        // The limit of WCAG for large and bold text.
         ensure!(contrast.as_f64().is_some_and(|value| value >= 3.0), "{scheme}: contrast {contrast}");
         backs.push(back);
         let shot = browser.call("Page.captureScreenshot", &json!({"format": "png"}))?;

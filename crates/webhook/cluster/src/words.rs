@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use admission::Cause;
 
-/// What the list of member clusters is called in texts.
+/// The name of the list of member clusters in texts.
 pub(crate) const FLEET_LIST: &str = "the list of the fleet's clusters";
 
 /// The reason when no time is left for a request.

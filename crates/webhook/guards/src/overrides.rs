@@ -363,7 +363,7 @@ mod tests {
                     "Override (can lose data), then delete again: kubectl annotate -n db pod etcd-1 {all}"
                 ),
             ),
-            // One annotation alone is no override, and kubectl does not replace it.
+            // An annotation alone is no override, and kubectl does not replace it.
             (
                 annotation,
                 &reason,

@@ -194,6 +194,8 @@ fn what_is_not_in_the_snapshot_and_what_is_not_followed_is_unknown() {
         "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: empty, namespace: argocd}\n";
     let report = applications(app, &json!([application("empty", "", true, HERE, &json!([]))]));
     assert_eq!(verdicts(&report), expected(&[("empty", "unknown")]));
+    let set = app.replace("kind: Application", "kind: ApplicationSet");
+    assert_eq!(verdicts(&applications(&set, &json!([]))), expected(&[("empty", "unknown")]));
     let report = applications(app, &json!([]));
     assert_eq!(verdicts(&report), expected(&[("empty", "unknown")]));
     let flux = "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {name: apps, namespace: flux-system}\n";

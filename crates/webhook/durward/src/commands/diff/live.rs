@@ -229,20 +229,9 @@ impl Judge<'_> {
         numbers: &mut LiveCluster,
     ) -> Option<Replayed> {
         numbers.objects += 1;
-        let replayed = Replayed {
-            position: None,
-            cluster: Some(numbers.cluster.clone()),
-            api_version: format!("{}/{}", replay.old.group, version.name),
-            kind: replay.old.kind.clone(),
-            namespace: object.namespace.clone(),
-            name: object.name.clone(),
-            verdict: ObjectEffect::Unaffected,
-            served: true,
-            lost: Vec::new(),
-            update: Vec::new(),
-            create: Vec::new(),
-            unknown: Vec::new(),
-        };
+        let api_version = format!("{}/{}", replay.old.group, version.name);
+        let unaffected = Replayed::unaffected(api_version, &replay.old.kind, &object.namespace, &object.name);
+        let replayed = Replayed { cluster: Some(numbers.cluster.clone()), ..unaffected };
         let undecided =
             |why: String| Replayed { verdict: ObjectEffect::Unknown, unknown: vec![why], ..replayed.clone() };
         let replayed = match whole(object) {

@@ -27,7 +27,7 @@ use policy::value::{Arena, MAX_BYTES, Value};
 use serde::Serialize;
 
 use crate::args::ClusterArgs;
-use report::{ComparedCrd, DiffReport, ObjectEffect, PlacedChange, Replayed};
+use report::{ComparedCrd, DiffReport, PlacedChange, Replayed};
 
 const GROUP: &str = "apiextensions.k8s.io";
 const KIND: &str = "CustomResourceDefinition";
@@ -404,20 +404,9 @@ fn replay_one(replay: &Replay<'_>, manifest: &Manifest) -> Result<Replayed, Vec<
             .into_problem();
         return Err(vec![problem.next(format!("its versions: {}", names.join(", ")))]);
     };
-    let replayed = Replayed {
-        position: Some(manifest.position()),
-        cluster: None,
-        api_version: manifest.api_version.clone(),
-        kind: manifest.kind.clone(),
-        namespace: manifest.namespace.clone(),
-        name: name.to_owned(),
-        verdict: ObjectEffect::Unaffected,
-        served: true,
-        lost: Vec::new(),
-        update: Vec::new(),
-        create: Vec::new(),
-        unknown: Vec::new(),
-    };
+    let unaffected =
+        Replayed::unaffected(manifest.api_version.clone(), &manifest.kind, &manifest.namespace, name);
+    let replayed = Replayed { position: Some(manifest.position()), ..unaffected };
     let problem = |error: &FieldError| manifest.problem(&error.path, error.body.clone()).into_problem();
     judged(replay, version, &manifest.document, replayed)
         .map_err(|errors| errors.iter().map(problem).collect())

@@ -118,6 +118,24 @@ impl PlacedChange {
 }
 
 impl Replayed {
+    /// Creates an object that stays valid.
+    pub(super) fn unaffected(api_version: String, kind: &str, namespace: &str, name: &str) -> Self {
+        Self {
+            position: None,
+            cluster: None,
+            api_version,
+            kind: kind.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            verdict: ObjectEffect::Unaffected,
+            served: true,
+            lost: Vec::new(),
+            update: Vec::new(),
+            create: Vec::new(),
+            unknown: Vec::new(),
+        }
+    }
+
     /// Returns whether the object can't be updated any more, or loses fields. The other errors are those of a create.
     pub(super) fn is_invalid(&self) -> bool {
         !(self.served && self.lost.is_empty() && self.update.is_empty())

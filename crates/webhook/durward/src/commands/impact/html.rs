@@ -12,7 +12,7 @@ const MAX_REASON: usize = 80;
 
 const STYLE: &str = include_str!("page.css");
 
-/// What the page says about one object.
+/// One object on the page.
 pub(super) struct PageObject<'a> {
     /// `ns/shop`
     pub(super) name: String,

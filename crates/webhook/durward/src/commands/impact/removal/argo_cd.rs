@@ -1,4 +1,4 @@
-//! What Argo CD deletes with an Application or an `ApplicationSet`.
+//! The objects that Argo CD deletes with an Application or an `ApplicationSet`.
 //!
 //! The Applications of an `ApplicationSet` have it as their owner, so they go with it. An Application takes its resources along if it has
 //! the finalizer; `preserveResourcesOnDeletion` of the set only means that Argo CD gives it none. CRDs always stay, and so do resources
@@ -30,7 +30,7 @@ pub(crate) const APPLICATIONS: Resource = Resource {
 /// The finalizer by which Argo CD deletes the resources, with or without a way to delete after a `/`.
 const FINALIZER: &str = "resources-finalizer.argocd.argoproj.io";
 
-/// What an Application calls the cluster in which Argo CD runs.
+/// The names in an Application for the cluster in which Argo CD runs.
 const IN_CLUSTER: [&str; 2] = ["https://kubernetes.default.svc", "in-cluster"];
 
 /// The Applications of the local cluster.
@@ -46,7 +46,7 @@ pub(super) struct Application {
     set: Option<String>,
     /// Whether it takes its resources along.
     pub(super) cascades: bool,
-    /// Where its resources are: `None` for the cluster in which Argo CD runs.
+    /// The cluster of its resources: `None` for the cluster in which Argo CD runs.
     pub(super) destination: Option<String>,
     /// Its resources by its status, except CRDs.
     pub(super) resources: Vec<ObjectName>,

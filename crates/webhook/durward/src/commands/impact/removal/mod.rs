@@ -9,7 +9,7 @@ mod markdown;
 mod report;
 mod trees;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
 
@@ -135,8 +135,8 @@ async fn read(args: &Args, roots: Vec<Going>, mut report: RemovalReport) -> Resu
     } else {
         Ok(ArgoCd::default())
     };
-    let mut walk = Walk { context: &context, applications: &applications, seen: Vec::new(), report };
-    // What the manifests name themselves is not repeated below an Application.
+    let mut walk = Walk { context: &context, applications: &applications, seen: HashSet::new(), report };
+    // Objects that the manifests name are not repeated below an Application.
     walk.seen.extend(roots.iter().map(|going| going.object.clone()));
     let mut subjects = Vec::new();
     let mut open = roots;
@@ -157,7 +157,7 @@ async fn read(args: &Args, roots: Vec<Going>, mut report: RemovalReport) -> Resu
 struct Walk<'a> {
     context: &'a FleetContext,
     applications: &'a Result<ArgoCd, Cause>,
-    seen: Vec<ObjectName>,
+    seen: HashSet<ObjectName>,
     report: RemovalReport,
 }
 
@@ -180,8 +180,15 @@ impl Walk<'_> {
         };
         if kind == APPLICATION_SET {
             let all = argo_cd.of_set(namespace, name);
+            if all.is_empty() {
+                let (verdict, summary) = match self.report.age {
+                    Some(_) => ("unknown", "has no Applications in the snapshot"),
+                    None => ("allow", "has no Applications"),
+                };
+                self.report.removed.push(going.judged(verdict, summary));
+                return Vec::new();
+            }
             let summary = match all.len() {
-                0 => "has no Applications".to_owned(),
                 1 => "its Application goes with it".to_owned(),
                 number => format!("its {number} Applications go with it"),
             };
@@ -198,22 +205,15 @@ impl Walk<'_> {
         if !application.cascades {
             return Vec::new();
         }
-        let further = application.resources.iter().filter(|resource| takes_along(resource));
-        // The namespaces of another cluster can't be looked up here. The Application itself counts as in use.
+        // The objects of another cluster can't be looked up here. The Application itself counts as in use.
         let is_here = application.destination.is_none();
-        self.unseen(going, further.filter(|one| is_here || one.deletion_kind().is_none()).cloned())
+        let further = application.resources.iter().filter(|resource| is_here && takes_along(resource));
+        self.unseen(going, further.cloned())
     }
 
     /// Returns the objects that were not found before, as going with this one.
     fn unseen(&mut self, going: &Going, objects: impl Iterator<Item = ObjectName>) -> Vec<Going> {
-        let mut found = Vec::new();
-        for object in objects {
-            if !self.seen.contains(&object) {
-                self.seen.push(object.clone());
-                found.push(going.with(object));
-            }
-        }
-        found
+        objects.filter(|object| self.seen.insert(object.clone())).map(|object| going.with(object)).collect()
     }
 
     /// Returns the verdict on an object that does not exist. It can be newer than a snapshot.

@@ -72,7 +72,7 @@ pub(crate) struct RemovalReport {
     /// The age of the facts if they are from a snapshot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) age: Option<String>,
-    /// What a deletion would remove, the worst first.
+    /// The objects that go, the worst first.
     pub(super) removed: Vec<RemovedObject>,
     /// Removed objects that an annotation keeps.
     pub(super) kept: Vec<KeptObject>,
@@ -106,7 +106,7 @@ pub(super) struct RemovedObject {
     pub(super) verdict: &'static str,
     /// One line about it.
     pub(super) summary: String,
-    /// What is in use, in which cluster.
+    /// The objects in use, by cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) impact: Option<Impact>,
 }
