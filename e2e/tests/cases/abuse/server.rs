@@ -231,8 +231,8 @@ fn half_done_handshakes_do_not_keep_the_api_server_out(context: &'static TestCon
     deletions_are_answered(context, Part::Handshake, &[[127, 0, 0, 2]], MANY_MORE)
 }
 
-/// Hostile reviews, half of them to each guard that reads a cluster.
-const REVIEWS: usize = 300;
+/// Hostile reviews, half of them to each guard that reads a cluster. They have six times the limit of the memory.
+const REVIEWS: usize = 60;
 
 /// Length of a value, so that the body has almost 10 MiB, the limit.
 const LENGTH: usize = (10 << 20) - 4_096;

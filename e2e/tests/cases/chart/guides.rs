@@ -97,6 +97,11 @@ fn the_page_of_the_etcd_guard_works(context: &'static TestContext) -> Result<()>
             make_volumes(node, &data)?;
         } else if command.ends_with("doctor etcd") {
             lead_by(node, "etcd-0")?;
+            // Beside other cases, a member answers later than Durward waits.
+            until("Durward to reach the members", || {
+                let doctor = kubectl.run(&command.split(' ').skip(1).collect::<Vec<_>>())?;
+                Ok((doctor.is_success(), doctor.stdout))
+            })?;
         } else if command.contains("rollout status") {
             until("three healthy members", || {
                 let health =
