@@ -10,6 +10,7 @@ pub mod kinds;
 mod meta;
 pub mod normalize;
 mod place;
+pub mod relation;
 pub mod release;
 pub mod request;
 pub mod schema;

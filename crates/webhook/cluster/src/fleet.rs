@@ -101,6 +101,8 @@ pub struct ListQuery<'a> {
     pub namespace: &'a str,
     /// A field selector like `spec.type=LoadBalancer`, or empty.
     pub field_selector: &'a str,
+    /// A label selector like `app=web`, or empty.
+    pub label_selector: &'a str,
     /// The part of each object.
     pub part: Part,
     /// The largest number of objects.
@@ -116,6 +118,7 @@ impl<'a> ListQuery<'a> {
             resource,
             namespace: "",
             field_selector: "",
+            label_selector: "",
             part: Part::Metadata,
             limit: super::PAGE_LIMIT,
             continue_token: None,

@@ -38,6 +38,11 @@ impl Resource {
         if group.is_empty() { format!("{plural}.{version}") } else { format!("{plural}.{version}.{group}") }
     }
 
+    /// Whether it is this resource, in any version.
+    pub fn is(&self, group: &str, plural: &str) -> bool {
+        self.group == group && self.plural == plural
+    }
+
     /// Parses an [`argument`](Self::argument).
     pub fn from_argument(text: &str) -> Option<Self> {
         let (plural, rest) = text.split_once('.')?;
@@ -63,6 +68,11 @@ impl Resource {
             None => format!("{kind}s"),
         };
         plural == self.plural
+    }
+
+    /// Returns the singular of its name for messages: `configmap`. An irregular plural is returned unchanged or shortened.
+    pub fn singular(&self) -> Cow<'_, str> {
+        singular(&self.plural)
     }
 
     /// Returns the value of `apiVersion`: `v1`, `apps/v1`.

@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use super::super::node::Value;
 use super::super::shape::Shape;
 use super::Section;
 
@@ -51,5 +52,38 @@ impl Section<'_> {
         self.keys.retain(|declared| declared.name != key);
         self.declare(key, doc, Shape::TextOrSection(what, keys), None);
         text.or(value)
+    }
+
+    /// Reads a list of texts and sections. The reader gets the text of an entry, or none for a section.
+    pub fn texts_or_sections<T>(
+        &mut self,
+        key: &'static str,
+        what: &'static str,
+        doc: &'static str,
+        mut reader: impl FnMut(&mut Section<'_>, Option<&str>) -> T,
+    ) -> Vec<T> {
+        let mut empty = self.inner(key);
+        reader(&mut empty, None);
+        let shape = Shape::List(Box::new(Shape::TextOrSection(what, empty.keys)));
+        self.declare(key, doc, shape, Some("[]".to_owned()));
+        let Some(node) = self.find(key) else { return Vec::new() };
+        let Value::List(items) = &node.value else {
+            self.problem(key, "is not a list", Some(format!("must be a list: {key}: [{what}, {{ … }}]")));
+            return Vec::new();
+        };
+        let mut out = Vec::new();
+        for (index, item) in items.iter().enumerate() {
+            let mut inner = self.inner(key);
+            inner.path = format!("{}[{index}]", inner.path);
+            inner.place = item.place.clone();
+            if let Value::Scalar { text, .. } = &item.value {
+                out.push(reader(&mut inner, Some(text)));
+            } else {
+                inner.open(Some(item));
+                out.push(reader(&mut inner, None));
+                inner.close();
+            }
+        }
+        out
     }
 }

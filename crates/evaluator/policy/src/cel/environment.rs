@@ -70,6 +70,12 @@ impl Environment {
         Self { library: Arc::clone(library), release, variables, structs: Arc::new(structs) }
     }
 
+    /// An environment of values of any type.
+    pub(crate) fn untyped(library: &Arc<Library>, release: Release, variables: &[&str]) -> Self {
+        let variables = variables.iter().map(|&name| (name.to_owned(), CelType::Dyn)).collect();
+        Self { library: Arc::clone(library), release, variables, structs: Arc::default() }
+    }
+
     /// The environment of the rules of a CRD's field. `structs` has the types of all its objects.
     pub(crate) fn rules(
         library: &Arc<Library>,

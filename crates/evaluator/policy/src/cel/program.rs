@@ -7,9 +7,11 @@ use super::eval::{self, EvalInput};
 use super::node::PlanNode;
 use super::outcome::EvalResult;
 use super::plan;
-use super::reads::{Reads, reads};
+use super::reads::{Reads, Selected, reads, selected};
 use super::types::CelType;
 use super::{check, literals, parse};
+use crate::field::Path;
+use crate::release::Release;
 
 /// A compiled expression.
 pub(crate) struct Program {
@@ -106,6 +108,12 @@ impl Program {
         let (node, slots) = plan::plan(&expr, &checked, environment).map_err(CompileError::Instantiation)?;
         let rewraps = environment.release.selection_rewraps();
         Ok(Self { node, slots, rewraps, output, reads: reads(&expr) })
+    }
+
+    /// Returns the fields of a variable that a valid expression reads; the whole value if this is not known.
+    pub(crate) fn selected(source: &str, release: Release, variable: &str) -> Selected {
+        let find = || selected(&parse::parse(source, release).expr, variable);
+        on_deep_stack(source, find).unwrap_or_else(|| vec![Path::default()])
     }
 
     fn check(

@@ -44,6 +44,22 @@ impl Reads {
     }
 }
 
+/// The paths of a variable's fields that an expression reads. The empty path is the whole value.
+pub(crate) type Selected = Vec<Path>;
+
+/// Collects the fields of a variable that an expression reads.
+pub(crate) fn selected(expr: &Expr, variable: &str) -> Selected {
+    let mut paths = Vec::new();
+    expr.walk_while(&mut |expr| match selection(expr) {
+        Some((root, path)) => {
+            paths.extend((root == variable).then_some(path));
+            false
+        }
+        None => true,
+    });
+    paths
+}
+
 /// Collects what an expression reads.
 pub(crate) fn reads(expr: &Expr) -> Reads {
     let mut found = Reads::default();

@@ -57,6 +57,18 @@ pub fn lookup(group: &str, version: &str, kind: &str) -> Option<KindResource<'st
     TABLE.get(&key(group, version, kind)).cloned()
 }
 
+/// Returns a resource of Kubernetes or Karmada.
+pub fn of_resource(group: &str, plural: &str) -> Option<KindResource<'static>> {
+    let is_it = |key: &KindKey<'_>, resource: &KindResource<'_>| key.0 == group && resource.plural == plural;
+    TABLE.iter().find(|(key, resource)| is_it(key, resource)).map(|(_, resource)| resource.clone())
+}
+
+/// Returns the resources that Kubernetes or Karmada has in a group.
+pub fn resources_of(group: &str) -> BTreeSet<&'static str> {
+    let of_group = TABLE.iter().filter(|(key, _)| key.0 == group);
+    of_group.map(|(_, resource)| resource.plural.as_ref()).collect()
+}
+
 /// Returns whether Kubernetes or Karmada has kinds in a group.
 pub fn is_built_in(group: &str) -> bool {
     TABLE.keys().any(|(known, _, _)| known == group)

@@ -95,10 +95,9 @@ impl ApiServer {
     pub(crate) async fn list<T: Send + 'static>(
         &self,
         query: ListQuery<'_>,
-        label_selector: Option<&str>,
         keep: impl Fn(Wire) -> T + Send + 'static,
     ) -> Result<ListPage<T>, Failure> {
-        let path = path::page(&query, label_selector)
+        let path = path::page(&query)
             .ok_or_else(|| Failure::new(cause::REFUSED, "no namespace can have this name"))?;
         let memory = Budget::new(usize::MAX).empty();
         let own = &self.connections().own;
@@ -180,7 +179,7 @@ impl From<&ListQuery<'_>> for OwnedQuery {
 }
 
 impl OwnedQuery {
-    /// The query without its field selector, which answers do not repeat.
+    /// The query without its selectors, which answers do not repeat.
     pub(crate) fn borrow(&self) -> ListQuery<'_> {
         ListQuery {
             namespace: &self.namespace,

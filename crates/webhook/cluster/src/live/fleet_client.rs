@@ -88,7 +88,7 @@ impl FleetClient {
     /// Reads one page of a List of one cluster.
     pub(crate) async fn list(&self, of: &Cluster, query: ListQuery<'_>, deadline: Instant) -> PageResult {
         let accept = if query.part == Part::Whole { WHOLE } else { MANY };
-        let path = path::page(&query, None).ok_or("no namespace can have this name");
+        let path = path::page(&query).ok_or("no namespace can have this name");
         let limit = match query {
             ListQuery { part: Part::Whole, .. } => WHOLE_LIMIT,
             ListQuery { limit: 1, .. } => OBJECT_LIMIT,
@@ -278,18 +278,18 @@ fn list_members(servers: Arc<ClusterServers>, fleet: Fleet) -> BoxFuture<'static
 async fn try_list_members(servers: &ClusterServers, fleet: &Fleet) -> Result<Arc<[FleetMember]>, Failure> {
     let list = servers.begin_list();
     let label = format!("{FLEET}={MEMBER}");
-    let (resource, namespace, selector) = match fleet {
-        Fleet::Secrets { namespace } => (&Resource::SECRETS, namespace.as_str(), Some(label.as_str())),
-        Fleet::None | Fleet::Karmada | Fleet::Contexts(_) => (&Resource::CLUSTERS, "", None),
+    let (resource, namespace, label_selector) = match fleet {
+        Fleet::Secrets { namespace } => (&Resource::SECRETS, namespace.as_str(), label.as_str()),
+        Fleet::None | Fleet::Karmada | Fleet::Contexts(_) => (&Resource::CLUSTERS, "", ""),
     };
-    let query = ListQuery { namespace, ..ListQuery::new(resource) };
+    let query = ListQuery { namespace, label_selector, ..ListQuery::new(resource) };
     let mut cursor = Cursor::new(query.limit);
     let mut members: Vec<FleetMember> = Vec::new();
     let mut versions = HashMap::new();
     while !cursor.is_done() {
         let of = fleet.clone();
         let keep = move |wire: Wire| member_of(&of, wire);
-        let page = match servers.local.list(cursor.query(query), selector, keep).await {
+        let page = match servers.local.list(cursor.query(query), keep).await {
             Ok(page) => page,
             Err(failure) if cursor.shrink(&failure.cause) => continue,
             Err(failure) => return Err(failure),

@@ -45,8 +45,8 @@ pub(super) fn object(address: Address<'_>) -> Option<String> {
 
 /// Returns the path of a page of a List, or `None` for a namespace that would change the path. It has no `resourceVersion`, so
 /// the answer is the newest state and not a cached one.
-pub(super) fn page(query: &ListQuery<'_>, label_selector: Option<&str>) -> Option<String> {
-    let &ListQuery { resource, namespace, field_selector, limit, continue_token, .. } = query;
+pub(super) fn page(query: &ListQuery<'_>) -> Option<String> {
+    let &ListQuery { resource, namespace, field_selector, label_selector, limit, continue_token, .. } = query;
     if !namespace.is_empty() && !is_segment(namespace) {
         return None;
     }
@@ -56,7 +56,7 @@ pub(super) fn page(query: &ListQuery<'_>, label_selector: Option<&str>) -> Optio
     let parameters = [
         ("&fieldSelector=", field_selector),
         ("&continue=", continue_token.unwrap_or_default()),
-        ("&labelSelector=", label_selector.unwrap_or_default()),
+        ("&labelSelector=", label_selector),
     ];
     for (key, value) in parameters.into_iter().filter(|(_, value)| !value.is_empty()) {
         push(&mut path, key, value);

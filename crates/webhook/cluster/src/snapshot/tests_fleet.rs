@@ -43,6 +43,7 @@ async fn list(
         resource: &resource,
         namespace,
         field_selector: fields,
+        label_selector: "",
         part,
         limit: 500,
         continue_token: None,

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use config::{Labels, SelectorExt as _};
+
 use super::selector::Selector;
 use crate::Metadata;
 use crate::fleet::{ListQuery, Object, Part};
@@ -119,13 +121,18 @@ impl ObjectList {
                 query.field_selector
             ));
         }
+        // An empty text is no selector.
+        let labels = match query.label_selector {
+            "" => Labels(Default::default()),
+            text => text.parse()?,
+        };
         let mut objects = Vec::new();
         for (namespace, names) in &self.objects {
             if !query.namespace.is_empty() && namespace != query.namespace {
                 continue;
             }
             for entry in names.values() {
-                if selector.holds(&entry.rest)? {
+                if labels.0.matches(&entry.metadata.labels) && selector.holds(&entry.rest)? {
                     objects.push(entry.object(query.part));
                 }
             }

@@ -2,8 +2,12 @@
 
 use std::time::SystemTime;
 
+use admission::Cause;
+
 use super::config::Config;
+use super::in_use::Rule;
 use super::karmada::KarmadaPart;
+use super::queries::ResourceQuery;
 use super::target::{DeletionKind, Target};
 use crate::overrides::Override;
 
@@ -22,6 +26,8 @@ pub(super) struct Case<'c> {
     pub(super) current_override: Override,
     /// Whether the guard protects the object.
     pub(super) is_selected: bool,
+    /// The in-use rules that protect it.
+    pub(super) rules: Vec<&'c Rule>,
 }
 
 impl<'c> Case<'c> {
@@ -29,7 +35,25 @@ impl<'c> Case<'c> {
     pub(super) fn new(config: &'c Config, target: &'c Target, now: SystemTime) -> Self {
         let part = KarmadaPart::of(config, target);
         let current_override = target.find_override(config.overrides, now);
-        Self { config, target, now, part, current_override, is_selected: config.selects(&target.labels) }
+        let Target { namespace, labels, .. } = target;
+        let rules: Vec<_> = match &target.kind {
+            DeletionKind::Namespace | DeletionKind::Crd => Vec::new(),
+            DeletionKind::InUse(kind) => {
+                kind.rules.iter().filter(|rule| rule.selects(namespace, labels)).collect()
+            }
+        };
+        let is_selected = match target.kind {
+            DeletionKind::Namespace | DeletionKind::Crd => config.selects(labels),
+            DeletionKind::InUse(_) => !rules.is_empty(),
+        };
+        Self { config, target, now, part, current_override, is_selected, rules }
+    }
+
+    /// Returns the Lists of the in-use rules that protect the object.
+    pub(super) fn queries(&self) -> Result<Vec<ResourceQuery>, Cause> {
+        let object = self.target.used_object();
+        let lists: Result<Vec<_>, Cause> = self.rules.iter().map(|rule| rule.queries(&object)).collect();
+        Ok(lists?.into_iter().flatten().collect())
     }
 
     /// Whether it is a CRD whose objects Durward isn't configured to read.

@@ -1,5 +1,8 @@
 //! The facts of one cluster: what is in use there, and what could not be read.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use admission::{Cause, one_line};
 use serde::{Serialize, Serializer};
 
@@ -21,6 +24,8 @@ pub(super) struct ClusterFacts {
     pub(super) unknown: Vec<Cause>,
     /// Whether a List failed after its first page: the cluster is reachable, and the rest of the List is unread.
     pub(super) is_interrupted: bool,
+    /// The in-use rules that found an object.
+    pub(super) rules: BTreeSet<Arc<str>>,
 }
 
 /// A number of objects of one kind.
@@ -83,7 +88,13 @@ pub(super) enum Reason {
 impl Default for ClusterFacts {
     fn default() -> Self {
         let member = FleetMember { cluster: Cluster::Local, metadata: Metadata::default() };
-        Self { member, in_use: Vec::new(), unknown: Vec::new(), is_interrupted: false }
+        Self {
+            member,
+            in_use: Vec::new(),
+            unknown: Vec::new(),
+            is_interrupted: false,
+            rules: BTreeSet::new(),
+        }
     }
 }
 
@@ -96,6 +107,12 @@ impl ClusterFacts {
     /// Returns the facts if nothing could be read.
     pub(super) fn unknown(cause: Cause) -> Self {
         Self { unknown: vec![cause], ..Self::default() }
+    }
+
+    /// Removes the names of objects.
+    pub(super) fn without_names(mut self) -> Self {
+        self.in_use.iter_mut().for_each(|count| count.names.clear());
+        self
     }
 
     /// Removes line breaks from the texts of the cluster: a name with one could forge a line of the denial.

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use k8s_openapi::jiff::Timestamp;
 
+use super::in_use;
 use super::queries::{self, InUse, ResourceQuery};
 use super::target::DeletionKind;
 use crate::common::{CommonConfig, Defaults, NAMESPACE_NAME, label_keys};
@@ -44,6 +45,8 @@ pub(super) struct Config {
     pub(super) overrides: Overrides,
     /// The Lists that decide about a namespace, derived from the other fields.
     pub(super) queries: Vec<ResourceQuery>,
+    /// The in-use rules.
+    pub(super) in_use: in_use::InUse,
 }
 
 impl Config {
@@ -52,7 +55,13 @@ impl Config {
         self.fleet == Fleet::Karmada
     }
 
-    /// Whether the guard protects an object with these labels.
+    /// Returns the table of the kinds whose deletion the guard reviews.
+    pub(super) fn kinds(&self) -> impl Iterator<Item = DeletionKind> {
+        let by_rules = self.in_use.kinds.iter().cloned().map(DeletionKind::InUse);
+        [DeletionKind::Namespace, DeletionKind::Crd].into_iter().chain(by_rules)
+    }
+
+    /// Whether the guard protects a namespace or a CRD with these labels.
     pub(super) fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         self.scope == GuardScope::All || labels.get(GUARD_LABEL).is_some_and(|value| value == GUARD_VALUE)
     }
@@ -62,7 +71,7 @@ impl Config {
     /// Returns the keys of the labels that decide whether the guard protects an object. The API server keeps the label with the name.
     pub(super) fn label_keys(&self, kind: DeletionKind) -> BTreeSet<String> {
         let common = &self.common_config;
-        let selector = (kind == DeletionKind::Namespace).then_some(&common.namespace_selector);
+        let selector = matches!(kind, DeletionKind::Namespace).then_some(&common.namespace_selector);
         let of_namespaces = selector.into_iter().flat_map(label_keys);
         let scope = (self.scope == GuardScope::Labeled).then(|| GUARD_LABEL.to_owned());
         of_namespaces.chain(scope).filter(|key| key != NAMESPACE_NAME).collect()
@@ -131,6 +140,7 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &st
         GuardScope::All,
     );
     let overrides = Overrides::read(section);
+    let in_use_rules = in_use::read(section, fleet == Fleet::Karmada);
     section.removed("clusterTimeout", "remove it: each cluster gets a third of webhook.timeoutSeconds");
     Config {
         scope,
@@ -143,6 +153,7 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &st
         show_object_names,
         acknowledged,
         overrides,
+        in_use: in_use_rules,
     }
 }
 

@@ -19,19 +19,33 @@ use crate::overrides::Override;
 
 /// Decides by the request alone, or returns the object to delete.
 pub(super) fn open(config: &Config, request: &Request<'_>) -> Result<Target, Box<Ruling>> {
-    let kind = DeletionKind::of(request).ok_or_else(|| Box::new(Ruling::allow()))?;
+    let kind = DeletionKind::of(config, request).ok_or_else(|| Box::new(Ruling::allow()))?;
     let objects = [&request.object, &request.old_object].into_iter().flatten();
     let texts = objects
         .flat_map(|object| [TargetField::Labels, TargetField::Annotations].map(|field| object.field(field)));
-    let target = charge_parsed(request, texts.flatten()).and_then(|()| Target::read(kind, request));
+    let parsed = charge_parsed(request, texts.flatten()).and_then(|()| charge_whole(&kind, request));
+    let target = parsed.and_then(|()| Target::read(kind, request));
     let target = target.map_err(|why| Box::new(Ruling::unknown(why)))?;
-    match config.common_config.exempt.of(request) {
+    let exempt = match target.kind {
+        DeletionKind::Namespace => config.common_config.exempt.of(request),
         // A CRD has no namespace, even if the request has one.
-        Some(key) if kind == DeletionKind::Namespace || key != exempt::NAMESPACES => {
-            Err(Box::new(exempt::ruling(key)))
+        DeletionKind::Crd => config.common_config.exempt.of(request).filter(|key| *key != exempt::NAMESPACES),
+        DeletionKind::InUse(_) => {
+            // On Karmada, Durward's namespace is in another cluster.
+            let namespace = if config.is_karmada() { "" } else { &target.namespace };
+            config.common_config.exempt_by(request, namespace)
         }
-        _ => Ok(target),
+    };
+    match exempt {
+        Some(key) => Err(Box::new(exempt::ruling(key))),
+        None => Ok(target),
     }
+}
+
+/// Reserves memory for a whole object that expressions read.
+fn charge_whole(kind: &DeletionKind, request: &Request<'_>) -> Result<(), Cause> {
+    let is_read = matches!(kind, DeletionKind::InUse(kind) if kind.needs_whole());
+    charge_parsed(request, request.old_object.iter().filter(|_| is_read).map(|object| object.raw()))
 }
 
 /// Decides by the metadata of the stored object. Without a ruling, the facts decide.
@@ -44,7 +58,7 @@ pub(super) fn by_metadata(case: &Case<'_>) -> Option<Ruling> {
     }
     match case.part {
         Some(_) => None,
-        None if !case.is_selected => Some(not_selected().unguarded()),
+        None if !case.is_selected => Some(not_selected(case).unguarded()),
         None => case.is_unreadable().then(|| messages::unreadable_group(case)),
     }
 }
@@ -56,8 +70,14 @@ pub(super) fn unidentified(case: &Case<'_>, why: Cause) -> Ruling {
     unknown(case, &summary)
 }
 
-fn not_selected() -> Ruling {
-    Ruling::allow().audit("allowed", "not labeled durward.dev/guard=deletion")
+fn not_selected(case: &Case<'_>) -> Ruling {
+    Ruling::allow().audit(
+        "allowed",
+        match case.target.kind {
+            DeletionKind::Namespace | DeletionKind::Crd => "not labeled durward.dev/guard=deletion",
+            DeletionKind::InUse(_) => "no in-use rule selects it",
+        },
+    )
 }
 
 /// Decides with the facts.
@@ -69,7 +89,7 @@ pub(super) fn close(case: &Case<'_>, facts: &Facts) -> Ruling {
         (Some(part), Ok(members)) if part.is_needed(members) => messages::karmada_part(case, part, members),
         (Some(_), Err(_)) => by_clusters(case, facts),
         _ if case.is_selected && case.is_unreadable() => messages::unreadable_group(case),
-        _ if !case.is_selected && facts.clusters.iter().any(is_confirmed) => not_selected(),
+        _ if !case.is_selected && facts.clusters.iter().any(is_confirmed) => not_selected(case),
         _ => by_clusters(case, facts),
     }
 }
@@ -81,13 +101,13 @@ fn by_clusters(case: &Case<'_>, facts: &Facts) -> Ruling {
         UsageState::Unknown => return unknown(case, &summary),
         UsageState::Empty => Ruling::allow(),
     };
-    messages::annotate(case, &summary, ruling)
+    messages::annotate(case, &summary, Ruling { evaluation: summary.outcomes(case), ..ruling })
 }
 
 fn unknown(case: &Case<'_>, summary: &FleetSummary<'_>) -> Ruling {
     let ruling = Ruling::new(Verdict::Unknown(messages::causes(case.config, summary)))
         .refuse_with(messages::unknown(case, summary));
-    messages::annotate(case, summary, ruling)
+    messages::annotate(case, summary, Ruling { evaluation: summary.outcomes(case), ..ruling })
 }
 
 #[cfg(test)]

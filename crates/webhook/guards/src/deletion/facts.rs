@@ -20,7 +20,7 @@ use super::karmada::EXECUTION_PREFIX;
 use super::target::Target;
 use crate::identity;
 use cluster::fleet::{Cluster, Fleet, FleetMember, GetQuery, ListQuery, MembersResult, Object, Part};
-use cluster::{Address, Clients, Pages, Resource, cause};
+use cluster::{Clients, Pages, Resource, cause};
 
 /// The facts that a decision needs.
 #[derive(Debug, Clone)]
@@ -68,9 +68,7 @@ impl FactsReader<'_> {
     pub(super) async fn stored(&self, target: &Target, deadline: Instant) -> Result<Option<Object>, Cause> {
         // The rest of the time is for the fleet.
         let end = half(deadline);
-        let (resource, name) = (target.kind.resource(), target.name.as_str());
-        let address = Address { resource: &resource, namespace: "", name };
-        let query = GetQuery { address, part: Part::Metadata };
+        let query = GetQuery { address: target.address(), part: Part::Metadata };
         let found = self.clients.reader.get_object(&Cluster::Local, query, end.into_std()).await?;
         Ok(identity::reviewed(found, target.reviewed_uid.as_deref()))
     }
@@ -80,7 +78,7 @@ impl FactsReader<'_> {
         // A list that took more than half of the time would leave too little for its members.
         let list_end = half(end);
         // Its answer is required for an allow, and it does not delay the members.
-        let local = self.cluster(&Cluster::Local, case.target, end);
+        let local = self.cluster(&Cluster::Local, case, end);
         let Some(part) = case.part else {
             let members = async {
                 let list = self.members(list_end).await;
@@ -145,7 +143,7 @@ impl FactsReader<'_> {
         order.extend(last);
         let read = async |(turn, (at, member)): (usize, (usize, &'_ FleetMember))| {
             let batches = if turn < first { 1 } else { batches };
-            let facts = self.member(case.target, &member.cluster, (end, longest), batches).await;
+            let facts = self.member(case, &member.cluster, (end, longest), batches).await;
             (at, ClusterFacts { member: member.clone(), ..facts })
         };
         let mut reads =
@@ -164,7 +162,7 @@ impl FactsReader<'_> {
     /// end: requests to clusters that do not answer free their permits at their deadlines.
     async fn member(
         &self,
-        target: &Target,
+        case: &Case<'_>,
         cluster: &Cluster,
         (end, longest): (Instant, Duration),
         batches: u32,
@@ -177,7 +175,7 @@ impl FactsReader<'_> {
                 let text = format!("Durward had no time left to check {cluster}");
                 return ClusterFacts::unknown(Cause::new(cause::OVERLOADED, text));
             }
-            let facts = self.cluster(cluster, target, end.min(start + time)).await;
+            let facts = self.cluster(cluster, case, end.min(start + time)).await;
             let is_final = !facts.is_overloaded() || self.clients.context.is_snapshot;
             if is_final || Instant::now() + delay >= end {
                 return facts;

@@ -43,6 +43,8 @@ pub(super) fn config(yaml: &str) -> Config {
 pub(super) fn review(resource: &str, name: &str, change: impl FnOnce(&mut Value)) -> Vec<u8> {
     let (group, kind, namespace) = match resource {
         "namespaces" => ("", "Namespace", name),
+        "configmaps" => ("", "ConfigMap", "shop"),
+        "secrets" => ("", "Secret", "shop"),
         _ => (CRD_GROUP, "CustomResourceDefinition", ""),
     };
     let mut review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
@@ -67,7 +69,10 @@ pub(super) fn with_delete<T>(
 
 fn target(kind: DeletionKind, name: &str) -> Target {
     Target {
+        resource: kind.resource(),
         kind,
+        namespace: String::new(),
+        whole: None,
         name: name.to_owned(),
         reviewed_uid: Some("7".to_owned()),
         labels: BTreeMap::new(),

@@ -1,5 +1,6 @@
 //! The impact of a deletion, cluster by cluster: the facts and the decision of a review, without a deletion.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use admission::{Cause, Verdict};
@@ -16,15 +17,18 @@ use super::survey::Survey;
 use super::target::{DeletionKind, DeletionSubject, Target};
 
 use ::config::time;
+use cluster::Clients;
 use cluster::fleet::{Cluster, GetQuery, MembersResult, Part};
-use cluster::{Address, Clients};
 
 /// The impact of a deletion.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Impact {
-    /// `Namespace` or `CustomResourceDefinition`.
-    pub kind: &'static str,
+    /// `Namespace`, `CustomResourceDefinition`, or the resource of an in-use rule: `configmaps`.
+    pub kind: String,
+    /// The namespace, if it has one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
     /// The name.
     pub name: String,
     /// The time of the facts, RFC 3339.
@@ -88,7 +92,11 @@ impl Survey {
         let (target, exists) = self.target(clients, subject, deadline).await;
         let reader = FactsReader { clients, config: &self.config, progress };
         // As if the guard protected the object.
-        let case = Case { is_selected: true, ..Case::new(&self.config, &target, clients.context.now()) };
+        let mut case = Case { is_selected: true, ..Case::new(&self.config, &target, clients.context.now()) };
+        if let (DeletionKind::InUse(kind), None | Some(false)) = (&target.kind, exists) {
+            // Its labels are not known.
+            case.rules = kind.rules.iter().collect();
+        }
         let facts = reader.read(&case, deadline.into(), true).await;
         self.report(&case, exists, &facts)
     }
@@ -105,23 +113,29 @@ impl Survey {
         subject: DeletionSubject,
         deadline: Instant,
     ) -> (Target, Option<bool>) {
-        let DeletionSubject { kind, name } = subject;
-        let resource = kind.resource();
-        let address = Address { resource: &resource, namespace: "", name: &name };
-        let soon = half(deadline.into()).into_std();
-        let query = GetQuery { address, part: Part::Metadata };
-        let found = clients.reader.get_object(&Cluster::Local, query, soon).await;
-        let exists = found.as_ref().ok().map(Option::is_some);
-        let metadata = found.ok().flatten().map(|object| object.metadata).unwrap_or_default();
-        let target = Target {
+        let DeletionSubject { kind, namespace, name } = subject;
+        let needs_whole = matches!(&kind, DeletionKind::InUse(kind) if kind.needs_whole());
+        let mut target = Target {
+            resource: kind.resource(),
             kind,
+            namespace,
             name,
+            whole: None,
             reviewed_uid: None,
-            labels: metadata.labels,
-            annotations: metadata.annotations,
-            deleting: metadata.deleting,
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            deleting: false,
             dry_run: false,
         };
+        if target.kind.is_secret() {
+            return (target, None);
+        }
+        let part = if needs_whole { Part::Whole } else { Part::Metadata };
+        let query = GetQuery { address: target.address(), part };
+        let soon = half(deadline.into()).into_std();
+        let found = clients.reader.get_object(&Cluster::Local, query, soon).await;
+        let exists = found.as_ref().ok().map(Option::is_some);
+        target.set_metadata(found.ok().flatten());
         (target, exists)
     }
 
@@ -137,10 +151,12 @@ impl Survey {
         // For a part of Karmada no cluster is read on purpose.
         let incomplete = summary.incomplete.iter().filter(|_| case.part.is_none() || facts.members.is_err());
         Impact {
-            kind: match target.kind {
-                DeletionKind::Namespace => "Namespace",
-                DeletionKind::Crd => "CustomResourceDefinition",
+            kind: match &target.kind {
+                DeletionKind::Namespace => "Namespace".to_owned(),
+                DeletionKind::Crd => "CustomResourceDefinition".to_owned(),
+                DeletionKind::InUse(kind) => kind.to_string(),
             },
+            namespace: target.namespace.clone(),
             name: target.name.clone(),
             time: time::format(case.now),
             exists,

@@ -31,7 +31,8 @@ impl<'t> KarmadaPart<'t> {
         if !config.is_karmada() {
             return None;
         }
-        match target.kind {
+        match &target.kind {
+            DeletionKind::InUse(_) => None,
             DeletionKind::Namespace if NAMESPACES.contains(&target.name.as_str()) => Some(Self::Core),
             DeletionKind::Namespace => target.name.strip_prefix(EXECUTION_PREFIX).map(Self::ExecutionSpace),
             DeletionKind::Crd => {

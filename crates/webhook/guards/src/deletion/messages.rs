@@ -165,7 +165,7 @@ fn by_code<'c>(clusters: &[&'c ClusterFacts]) -> BTreeMap<&'static str, Vec<&'c 
 /// Adds the command that overrides the denial.
 fn overriding(allowed: Overrides, &Case { target, now, .. }: &Case<'_>, message: Message) -> Message {
     let Target { name, annotations, .. } = target;
-    let object = &*format!("{} {name}", target.kind.short_name());
+    let object = &*target.argument(' ');
     Overridable { guard: NAME, allowed, object, name, annotations }.add_command(message, now, "")
 }
 

@@ -1,4 +1,5 @@
-//! Denies the deletion of namespaces and CRDs while something in them is in use in any cluster that the deletion reaches.
+//! Denies the deletion of namespaces and CRDs while something in them is in use in any cluster that the deletion reaches, and of
+//! other objects while an in-use rule finds one that uses them.
 //!
 //! The guard protects objects in member clusters, which the deleted object does not show. On a Karmada control plane, deleting a
 //! namespace deletes it in every member at once (`pkg/controllers/namespace/namespace_sync_controller.go`), with objects that
@@ -19,6 +20,7 @@
 //! | `decide`, `karmada` | decide, and protect what Karmada needs. Pure |
 //! | `facts`, `reader` | read the fleet, and one cluster |
 //! | `queries` | the Lists of a namespace, and the rule by which an object counts |
+//! | `in_use` | the kinds, Lists and expressions of in-use rules |
 //! | `cluster_facts`, `summary`, `acknowledge` | the facts of one cluster and of all, and missing answers that are accepted. Pure |
 //! | `messages` | texts |
 //! | `impact`, `survey` | the same reads and decisions for commands |
@@ -33,6 +35,7 @@ mod facts;
 #[cfg(test)]
 mod fixture;
 mod impact;
+mod in_use;
 mod karmada;
 mod messages;
 mod policies;
@@ -66,6 +69,7 @@ pub use acknowledge::{ACKNOWLEDGEMENT, Acknowledgement, acknowledgement};
 pub use cluster_facts::{ObjectCount, UsageState};
 pub use facts::ReadProgress;
 pub use impact::{ClusterImpact, Impact, UnknownReason};
+pub use in_use::InUseKind;
 pub use survey::{AcknowledgementReport, Survey, Validity};
 pub use target::{DeletionKind, DeletionSubject};
 
@@ -90,7 +94,7 @@ impl GuardKind for Deletion {
     }
 
     fn summary(&self) -> &'static str {
-        "Denies deleting a namespace or CRD that is in use in any cluster of the fleet."
+        "Denies deleting a namespace, a CRD or another object in use in any cluster of the fleet."
     }
 
     fn read(&self, section: &mut Section<'_>, namespace: &str) -> Box<dyn Configured> {
@@ -120,6 +124,7 @@ impl Configured for Config {
             control_plane: self.access.clone(),
             user: self.is_karmada().then(|| self.user.clone()),
             guarded: rules::guarded(self),
+            files: self.in_use.files.iter().map(|file| ("inUse.rules".to_owned(), file.clone())).collect(),
             ..Requirements::default()
         }
     }
@@ -137,7 +142,7 @@ impl Configured for Config {
                 "crds.apiGroups is empty: Durward can't read custom objects, so it denies the deletion of each CRD that it protects".to_owned(),
             )
         });
-        home.into_iter().chain(invalid).chain(unreadable).collect()
+        home.into_iter().chain(invalid).chain(unreadable).chain(rules::remarks(self)).collect()
     }
 
     fn build(&self, clients: &Clients) -> Vec<Arc<dyn Guard>> {

@@ -4,10 +4,13 @@
 //! There is no field selector for a Job's conditions, so Jobs are read in full.
 
 use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Instant;
 
 use k8s_openapi::api::batch::v1::JobStatus;
 use serde::Deserialize;
 
+use super::in_use::Usage;
 use cluster::Resource;
 use cluster::fleet::{Object, Part};
 
@@ -41,7 +44,13 @@ pub(super) struct ResourceQuery {
     /// The resource to list.
     pub(super) resource: Resource,
     /// The field selector, or the empty string.
-    pub(super) field_selector: &'static str,
+    pub(super) field_selector: Cow<'static, str>,
+    /// The label selector, or the empty string.
+    pub(super) label_selector: Cow<'static, str>,
+    /// The namespaces.
+    pub(super) scope: ListScope,
+    /// Whether only the cluster that sends the review is read.
+    pub(super) is_local: bool,
     /// How much of each object is needed.
     pub(super) part: Part,
     /// The name of the objects in messages.
@@ -50,8 +59,17 @@ pub(super) struct ResourceQuery {
     pub(super) rule: InUseRule,
 }
 
-/// A rule by which an object of a List is in use.
+/// The namespaces of a List.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ListScope {
+    /// The deleted namespace, or that of the deleted object.
+    OfTarget,
+    /// All, or the objects have none.
+    All,
+}
+
+/// A rule by which an object of a List is in use.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum InUseRule {
     /// It is not being deleted.
     NotDeleting,
@@ -59,6 +77,8 @@ pub(super) enum InUseRule {
     Unfinished,
     /// Always: a custom object that is being deleted waits for a controller that must clean up.
     Always,
+    /// It uses the deleted object, by a rule of the configuration.
+    Uses(Arc<Usage>),
 }
 
 /// The name of one object and of several in messages.
@@ -78,6 +98,9 @@ impl Noun {
 const fn v1(group: &'static str, plural: &'static str) -> Resource {
     Resource { group: Cow::Borrowed(group), version: Cow::Borrowed("v1"), plural: Cow::Borrowed(plural) }
 }
+
+/// The field selector of pods that have not ended.
+pub(super) const NOT_ENDED: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
 const PODS: Resource = v1("", "pods");
 const PVCS: Resource = v1("", "persistentvolumeclaims");
@@ -122,9 +145,8 @@ pub(super) fn of_namespace(in_use: &[InUse], more: &[Resource]) -> Vec<ResourceQ
     let counts = |what: InUse| in_use.contains(&what);
     let mut queries = Vec::new();
     if counts(InUse::Pods) {
-        let field_selector = "status.phase!=Succeeded,status.phase!=Failed";
-        queries
-            .push(ResourceQuery { field_selector, ..query(PODS, ("pod", "pods"), InUseRule::NotDeleting) });
+        let pods = query(PODS, ("pod", "pods"), InUseRule::NotDeleting);
+        queries.push(ResourceQuery { field_selector: NOT_ENDED.into(), ..pods });
     }
     if counts(InUse::Pvcs) {
         queries.push(query(PVCS, ("PVC", "PVCs"), InUseRule::NotDeleting));
@@ -141,7 +163,7 @@ pub(super) fn of_namespace(in_use: &[InUse], more: &[Resource]) -> Vec<ResourceQ
             ("LoadBalancer Service", "LoadBalancer Services"),
             InUseRule::NotDeleting,
         );
-        queries.push(ResourceQuery { field_selector: "spec.type=LoadBalancer", ..services });
+        queries.push(ResourceQuery { field_selector: "spec.type=LoadBalancer".into(), ..services });
     }
     queries.extend(more.iter().map(|resource| {
         let name: Cow<'static, str> = resource.to_string().into();
@@ -152,19 +174,52 @@ pub(super) fn of_namespace(in_use: &[InUse], more: &[Resource]) -> Vec<ResourceQ
 }
 
 fn query(resource: Resource, (one, many): (&'static str, &'static str), rule: InUseRule) -> ResourceQuery {
-    let part = if rule == InUseRule::Unfinished { Part::Whole } else { Part::Metadata };
+    let part = if matches!(rule, InUseRule::Unfinished) { Part::Whole } else { Part::Metadata };
     let noun = Noun { one: one.into(), many: many.into() };
-    ResourceQuery { resource, field_selector: "", part, noun, rule }
+    let (field_selector, label_selector) = (Cow::Borrowed(""), Cow::Borrowed(""));
+    let (scope, is_local) = (ListScope::OfTarget, false);
+    ResourceQuery { resource, field_selector, label_selector, scope, is_local, part, noun, rule }
+}
+
+/// Returns the List of all objects of a CRD.
+pub(super) fn of_crd(resource: Resource) -> ResourceQuery {
+    ResourceQuery {
+        noun: Noun::OBJECT,
+        scope: ListScope::All,
+        ..query(resource, ("", ""), InUseRule::Always)
+    }
+}
+
+/// Whether it is the resource of pods.
+pub(super) fn is_pods(resource: &Resource) -> bool {
+    *resource == PODS
+}
+
+/// Returns the names of objects in messages, if they differ from those of the resource.
+pub(super) fn known_noun(resource: &Resource) -> Option<(&'static str, &'static str)> {
+    let is = |group: &str, plural: &str| resource.group == group && resource.plural == plural;
+    let workload = WORKLOADS.iter().find(|(group, plural, ..)| is(group, plural));
+    let pvc = is("", "persistentvolumeclaims").then_some(("PVC", "PVCs"));
+    workload.map(|&(_, _, one, many)| (one, many)).or(pvc)
 }
 
 impl InUseRule {
-    /// Whether an object is in use. An error describes what is wrong with the object.
-    pub(super) fn applies(self, object: &Object) -> Result<bool, String> {
-        match self {
-            Self::NotDeleting => Ok(!object.metadata.deleting),
+    /// Calls `each` for every object, with whether it is in use. An error describes what is wrong with the object.
+    pub(super) fn apply(
+        &self,
+        objects: &[Object],
+        deadline: Instant,
+        mut each: impl FnMut(&Object, Result<bool, String>),
+    ) {
+        let one = |object: &Object| match self {
             Self::Unfinished if object.metadata.deleting => Ok(false),
             Self::Unfinished => is_finished(object).map(|finished| !finished),
-            Self::Always => Ok(true),
+            Self::NotDeleting => Ok(!object.metadata.deleting),
+            Self::Always | Self::Uses(_) => Ok(true),
+        };
+        match self {
+            Self::Uses(usage) => usage.apply(objects, deadline, each),
+            _ => objects.iter().for_each(|object| each(object, one(object))),
         }
     }
 }
@@ -204,6 +259,13 @@ mod tests {
         }
     }
 
+    fn applies(rule: &InUseRule, object: &Object) -> Result<bool, String> {
+        let mut found = Ok(false);
+        let soon = Instant::now() + std::time::Duration::from_secs(5);
+        rule.apply(std::slice::from_ref(object), soon, |_, result| found = result);
+        found
+    }
+
     #[test]
     fn a_job_is_in_use_until_it_is_complete_or_failed() {
         for (raw, expected) in [
@@ -217,18 +279,18 @@ mod tests {
             (r#"{"status":null}"#, Ok(true)),
             ("{}", Ok(true)),
         ] {
-            assert_eq!(InUseRule::Unfinished.applies(&job(raw, false)), expected, "{raw}");
+            assert_eq!(applies(&InUseRule::Unfinished, &job(raw, false)), expected, "{raw}");
         }
-        assert_eq!(InUseRule::Unfinished.applies(&job("{}", true)), Ok(false));
-        assert!(InUseRule::Unfinished.applies(&job("[]", false)).is_err());
-        assert!(InUseRule::Unfinished.applies(&job(r#"{"status":{"conditions":{}}}"#, false)).is_err());
-        assert!(InUseRule::Unfinished.applies(&Object::default()).is_err());
+        assert_eq!(applies(&InUseRule::Unfinished, &job("{}", true)), Ok(false));
+        assert!(applies(&InUseRule::Unfinished, &job("[]", false)).is_err());
+        assert!(applies(&InUseRule::Unfinished, &job(r#"{"status":{"conditions":{}}}"#, false)).is_err());
+        assert!(applies(&InUseRule::Unfinished, &Object::default()).is_err());
     }
 
     #[test]
     fn objects_that_are_being_deleted_are_not_in_use_except_custom_objects() {
         let deleting = job("{}", true);
-        assert_eq!(InUseRule::NotDeleting.applies(&deleting), Ok(false));
-        assert_eq!(InUseRule::Always.applies(&deleting), Ok(true));
+        assert_eq!(applies(&InUseRule::NotDeleting, &deleting), Ok(false));
+        assert_eq!(applies(&InUseRule::Always, &deleting), Ok(true));
     }
 }

@@ -6,6 +6,7 @@
 //! 404 for it proves nothing.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use admission::Cause;
@@ -14,9 +15,10 @@ use futures_util::stream::FuturesOrdered;
 use serde::Deserialize;
 use tokio::time::Instant;
 
+use super::case::Case;
 use super::cluster_facts::{ClusterFacts, ObjectCount};
 use super::facts::FactsReader;
-use super::queries::{InUseRule, Noun, ResourceQuery};
+use super::queries::{self, InUseRule, ListScope, ResourceQuery};
 use super::target::{DeletionKind, Target};
 use cluster::fleet::{Cluster, GetQuery, ListQuery, Object, Part};
 use cluster::{Address, Pages, Resource, cause};
@@ -36,53 +38,56 @@ struct ListResult {
 
 impl ListResult {
     /// Adds the objects of a page.
-    fn add(&mut self, objects: Vec<Object>, query: &ResourceQuery, namespace: &str) {
-        for object in objects {
-            match query.rule.applies(&object) {
-                Ok(true) if namespace.is_empty() && !object.namespace.is_empty() => {
-                    self.in_use.push(format!("{}/{}", object.namespace, object.name));
-                }
-                Ok(true) => self.in_use.push(object.name),
-                // One reason is enough: further objects may be invalid in as many ways.
-                Err(what) if self.unknown.is_empty() => self.unknown.push(Cause::new(cause::GARBAGE, what)),
-                Ok(false) | Err(_) => {}
+    fn add(&mut self, objects: &[Object], query: &ResourceQuery, namespace: &str, deadline: Instant) {
+        query.rule.apply(objects, deadline.into_std(), |object, is_in_use| match is_in_use {
+            Ok(true) if namespace.is_empty() && !object.namespace.is_empty() => {
+                self.in_use.push(format!("{}/{}", object.namespace, object.name));
             }
-        }
+            Ok(true) => self.in_use.push(object.name.clone()),
+            // One reason is enough: further objects may be invalid in as many ways.
+            Err(what) if self.unknown.is_empty() => self.unknown.push(Cause::new(cause::GARBAGE, what)),
+            Ok(false) | Err(_) => {}
+        });
     }
 }
 
 impl FactsReader<'_> {
-    /// Reads what the deletion would delete in a cluster, each request until the deadline.
+    /// Reads what the deletion would delete in a cluster, or what uses the object there, each request until the deadline.
     pub(super) async fn cluster(
         &self,
         cluster: &Cluster,
-        target: &Target,
+        case: &Case<'_>,
         deadline: Instant,
     ) -> ClusterFacts {
-        let facts = match self.queries(cluster, target, deadline).await {
+        let facts = match self.queries(cluster, case, deadline).await {
             Ok(queries) => {
-                let namespace =
-                    if target.kind == DeletionKind::Namespace { target.name.as_str() } else { "" };
+                let space = case.target.space();
                 // `FuturesOrdered` polls only the List that is ready to continue. `join_all` polls all of them, up to 30 futures.
                 let lists: FuturesOrdered<_> = queries
                     .iter()
-                    .map(async |query| (&query.noun, self.list(cluster, query, namespace, deadline).await))
+                    .filter(|query| !query.is_local || *cluster == Cluster::Local)
+                    .map(async |query| (query, self.list(cluster, query, space, deadline).await))
                     .collect();
                 summarize(lists.collect::<Vec<_>>().await)
             }
             Err(cause) => ClusterFacts::unknown(cause),
         };
+        // No read confirms the review of a Secret, so its caller learns numbers only.
+        let is_unconfirmed = case.target.kind.is_secret() && case.target.reviewed_uid.is_some();
+        let facts = if is_unconfirmed { facts.without_names() } else { facts };
         facts.on_one_line()
     }
 
-    /// Returns the Lists that decide in a cluster; none if it does not have the object.
+    /// Returns the Lists that decide in a cluster; none if it does not have the namespace or the CRD.
     async fn queries(
         &self,
         cluster: &Cluster,
-        target: &Target,
+        case: &Case<'_>,
         deadline: Instant,
     ) -> Result<Cow<'_, [ResourceQuery]>, Cause> {
-        let part = match target.kind {
+        let part = match case.target.kind {
+            // An object of this name can be used where it does not exist.
+            DeletionKind::InUse(_) => return case.queries().map(Cow::Owned),
             // The namespace exists here: its stored object was read before.
             DeletionKind::Namespace if *cluster == Cluster::Local => {
                 return Ok(Cow::Borrowed(&self.config.queries));
@@ -90,18 +95,14 @@ impl FactsReader<'_> {
             DeletionKind::Namespace => Part::Metadata,
             DeletionKind::Crd => Part::Whole,
         };
-        let resource = target.kind.resource();
-        let address = Address { resource: &resource, namespace: "", name: &target.name };
-        let query = GetQuery { address, part };
+        let query = GetQuery { address: case.target.address(), part };
         let found = self.clients.reader.get_object(cluster, query, deadline.into_std()).await?;
-        Ok(match (found, target.kind) {
-            (None, _) => Cow::Borrowed(&[]),
-            (Some(_), DeletionKind::Namespace) => Cow::Borrowed(&self.config.queries),
-            (Some(found), DeletionKind::Crd) => {
-                let (resource, noun, part) = (served(&found, target)?, Noun::OBJECT, Part::Metadata);
-                let rule = InUseRule::Always;
-                Cow::Owned(vec![ResourceQuery { resource, field_selector: "", part, noun, rule }])
+        Ok(match found {
+            None => Cow::Borrowed(&[]),
+            Some(found) if case.target.kind == DeletionKind::Crd => {
+                Cow::Owned(vec![queries::of_crd(served(&found, case.target)?)])
             }
+            Some(_) => Cow::Borrowed(&self.config.queries),
         })
     }
 
@@ -110,18 +111,24 @@ impl FactsReader<'_> {
         &self,
         cluster: &Cluster,
         query: &ResourceQuery,
-        namespace: &str,
+        space: &str,
         deadline: Instant,
     ) -> ListResult {
         let mut list = ListResult::default();
-        let ResourceQuery { resource, field_selector, part, .. } = query;
-        let list_query = ListQuery { namespace, field_selector, part: *part, ..ListQuery::new(resource) };
+        let ResourceQuery { resource, field_selector, label_selector, part, .. } = query;
+        let namespace = if query.scope == ListScope::All { "" } else { space };
+        let list_query =
+            ListQuery { namespace, field_selector, label_selector, part: *part, ..ListQuery::new(resource) };
         let time = deadline.saturating_duration_since(Instant::now());
         let mut pages = Pages::new(&*self.clients.reader, cluster, list_query, deadline.into_std());
         loop {
             let page = match pages.next().await {
                 Ok(Some(page)) => page,
                 Ok(None) => return list,
+                Err(why) if why.code == cause::NOT_SERVED && matches!(query.rule, InUseRule::Uses(_)) => {
+                    list.unknown.extend(self.other_version(cluster, resource, why, deadline).await);
+                    return list;
+                }
                 Err(why) => {
                     let why = self.explain_failure(query, &pages, why, time);
                     list.unknown.push(if namespace.is_empty() { why } else { explain(query, why) });
@@ -129,10 +136,35 @@ impl FactsReader<'_> {
                 }
             };
             let more = page.next.is_some();
-            list.add(page.objects, query, namespace);
+            list.add(&page.objects, query, namespace, deadline);
             if more && !list.in_use.is_empty() {
                 return ListResult { more, ..list };
             }
+        }
+    }
+
+    /// Returns why objects of a kind that is not served can exist nevertheless; none if the cluster certainly has no such kind.
+    async fn other_version(
+        &self,
+        cluster: &Cluster,
+        resource: &Resource,
+        why: Cause,
+        deadline: Instant,
+    ) -> Option<Cause> {
+        if policy::kinds::is_built_in(&resource.group) {
+            return Some(why);
+        }
+        let (crds, name) = (DeletionKind::Crd.resource(), resource.to_string());
+        let address = Address { resource: &crds, namespace: "", name: &name };
+        let query = GetQuery { address, part: Part::Metadata };
+        match self.clients.reader.get_object(cluster, query, deadline.into_std()).await {
+            Ok(None) => None,
+            Ok(Some(_)) => {
+                let text =
+                    format!("{name} is not served at version {}, but at another one", resource.version);
+                Some(Cause::new(cause::NOT_SERVED, text))
+            }
+            Err(why) => Some(why),
         }
     }
 
@@ -206,12 +238,15 @@ struct CrdVersion {
 }
 
 /// Derives the facts of a cluster from its Lists.
-fn summarize(lists: Vec<(&Noun, ListResult)>) -> ClusterFacts {
+fn summarize(lists: Vec<(&ResourceQuery, ListResult)>) -> ClusterFacts {
     let mut facts = ClusterFacts::default();
-    for (noun, list) in lists {
+    for (query, list) in lists {
+        if let (InUseRule::Uses(usage), false) = (&query.rule, list.in_use.is_empty()) {
+            facts.rules.insert(Arc::clone(&usage.rule));
+        }
         facts = list.unknown.into_iter().fold(facts, ClusterFacts::and_unknown);
         facts.is_interrupted |= list.is_interrupted;
-        facts.in_use.extend(ObjectCount::of(noun, list.more, list.in_use));
+        facts.in_use.extend(ObjectCount::of(&query.noun, list.more, list.in_use));
     }
     // A message leaves out the ReplicaSets if it names a Deployment, which owns most of them. They count in any case: an owner reference
     // can name a Deployment that does not exist.

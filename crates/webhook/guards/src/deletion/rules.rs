@@ -6,13 +6,15 @@
 //! DELETE `object` is null. Tested on kube-apiserver 1.35.4.
 
 use ::config::Expression;
-use k8s_openapi::api::admissionregistration::v1::MatchCondition;
+use k8s_openapi::api::admissionregistration::v1::{MatchCondition, RuleWithOperations};
 
 use super::NAME;
 use super::config::{ApiGroups, Config, GUARD_LABEL, GUARD_VALUE, GuardScope};
+use super::in_use::{InUseKind, Rule};
 use super::karmada;
 use super::target::{CRD_GROUP, CRD_PLURAL, DeletionKind};
 use crate::cel;
+use crate::common::{FailurePolicy, NAMESPACE_NAME, Remark};
 use crate::kind::{GuardedNamespaces, GuardedObjects, Permission, Permissions};
 use crate::overrides;
 use crate::webhook::{WebhookEntry, WebhookType, condition, not_terminating, rule};
@@ -21,7 +23,58 @@ use cluster::fleet::Fleet;
 
 /// Returns the webhook entries.
 pub(super) fn webhooks(config: &Config) -> Vec<WebhookEntry> {
-    vec![webhook(config)]
+    std::iter::once(webhook(config))
+        .chain(config.in_use.kinds.iter().map(|kind| in_use(config, kind)))
+        .collect()
+}
+
+/// Returns the webhook entry of a kind that in-use rules protect. The selection of a single rule is in the entry.
+fn in_use(config: &Config, kind: &InUseKind) -> WebhookEntry {
+    let Resource { group, plural, .. } = &kind.resource;
+    let any = Some(vec!["*".to_owned()]);
+    let rules = vec![RuleWithOperations { api_versions: any, ..rule("DELETE", group, plural, "*") }];
+    let mut entry =
+        WebhookEntry::new(WebhookType::Validating, format!("{kind}.in-use"), rules, &config.common_config);
+    let fails = kind.rules.iter().any(|rule| rule.failure_policy == FailurePolicy::Fail);
+    entry.failure_policy = if fails { FailurePolicy::Fail } else { FailurePolicy::Ignore };
+    entry.match_conditions = vec![overrides::condition(NAME), not_terminating(), not_a_cascade()];
+    let install = config.common_config.namespace.as_str();
+    if !config.is_karmada() && !install.is_empty() {
+        let outside = format!("request.namespace != {}", cel::string(install));
+        entry.match_conditions.push(condition("not-the-install-namespace", outside));
+    }
+    if let [only] = kind.rules.as_slice() {
+        entry.object_selector.extend(only.selector.clone());
+        if !only.namespaces.is_empty() {
+            let names = only.namespaces.iter().cloned().collect();
+            entry.namespace_selector.extend(Expression::In(NAMESPACE_NAME.to_owned(), names));
+        }
+    }
+    let names: Vec<_> = kind.rules.iter().map(|rule| rule.name.as_ref()).collect();
+    entry.limited_to = Some(format!("objects that the in-use rules {} select", names.join(", ")));
+    entry
+}
+
+/// Returns the match condition that leaves out deletions by the controllers of Kubernetes: the namespace controller and the garbage
+/// collector delete what a reviewed deletion takes along.
+fn not_a_cascade() -> MatchCondition {
+    let user = "request.userInfo.username";
+    let expression = format!(
+        "!{user}.startsWith(\"system:serviceaccount:kube-system:\") && {user} != \"system:kube-controller-manager\""
+    );
+    condition("not-by-controllers-of-kubernetes", expression)
+}
+
+/// Returns what each in-use rule covers, and what a rule for Secrets means.
+pub(super) fn remarks(config: &Config) -> Vec<Remark> {
+    let kinds = &config.in_use.kinds;
+    let rules = kinds.iter().flat_map(|kind| kind.rules.iter().map(|rule| rule.describe(&kind.resource)));
+    let secrets = kinds.iter().any(|kind| kind.is_secret()).then(|| {
+        Remark::Note(
+            "reviews of Secrets contain their data: Durward keeps it in memory during a review".to_owned(),
+        )
+    });
+    rules.map(Remark::Rule).chain(secrets).collect()
 }
 
 /// Returns the webhook entry: every deletion of a namespace or a CRD.
@@ -108,6 +161,15 @@ fn labelled_or_karmada_part(object: &str) -> String {
 pub(super) fn permissions(config: &Config) -> Permissions {
     let members = in_every_cluster(config);
     let mut own = members.clone();
+    for kind in &config.in_use.kinds {
+        let Resource { group, plural, .. } = &kind.resource;
+        let listed = kind.rules.iter().flat_map(Rule::listed).filter(|(_, is_everywhere)| !is_everywhere);
+        own.extend(listed.map(|(resource, _)| Permission::on(&resource.group, &resource.plural, &["list"])));
+        if !kind.is_secret() {
+            own.push(Permission::on(group, plural, &["get", "list"]));
+        }
+    }
+    without_repetition(&mut own);
     if config.is_karmada() {
         own.push(Permission::on("cluster.karmada.io", "clusters", &["get", "list", "watch"]));
         // A GET with a name is `get`, also if the path behind the proxy is a List.
@@ -128,14 +190,30 @@ fn in_every_cluster(config: &Config) -> Vec<Permission> {
         Permission::on("", "namespaces", &["get", "list"]),
         Permission::on(CRD_GROUP, CRD_PLURAL, &["get", "list"]),
     ];
-    let listed = config.queries.iter().map(|query| &query.resource);
+    let by_rules = in_use_rules(config).flat_map(Rule::listed).filter(|(_, is_everywhere)| *is_everywhere);
+    let listed =
+        config.queries.iter().map(|query| &query.resource).chain(by_rules.map(|(resource, _)| resource));
     permissions.extend(listed.map(|resource| Permission::on(&resource.group, &resource.plural, &["list"])));
     if config.api_groups.cover(ApiGroups::ALL) {
         permissions.push(Permission::on(ApiGroups::ALL, "*", &["list"]));
     } else {
         permissions.extend(config.api_groups.0.iter().map(|group| Permission::on(group, "*", &["list"])));
     }
+    without_repetition(&mut permissions);
     permissions
+}
+
+fn in_use_rules(config: &Config) -> impl Iterator<Item = &Rule> {
+    config.in_use.kinds.iter().flat_map(|kind| &kind.rules)
+}
+
+fn without_repetition(permissions: &mut Vec<Permission>) {
+    let mut seen: Vec<Permission> = Vec::new();
+    permissions.retain(|one| {
+        let is_new = !seen.contains(one);
+        seen.extend(is_new.then(|| one.clone()));
+        is_new
+    });
 }
 
 /// Returns the objects that the guard protects in the cluster that calls it.
@@ -145,22 +223,26 @@ pub(super) fn guarded(config: &Config) -> Vec<GuardedObjects> {
         namespaces: GuardedNamespaces::None,
         overrides: config.overrides,
     };
-    [DeletionKind::Namespace, DeletionKind::Crd].map(objects).to_vec()
+    config.kinds().filter(|kind| !kind.is_secret()).map(objects).collect()
 }
 
 /// Returns the resources that reviews list in each cluster.
 pub(super) fn listed(config: &Config) -> Vec<Resource> {
-    let of_queries = config.queries.iter().map(|query| query.resource.clone());
-    [DeletionKind::Namespace, DeletionKind::Crd]
-        .map(DeletionKind::resource)
-        .into_iter()
-        .chain(of_queries)
-        .collect()
+    // Clusters need not serve the custom resources of rules.
+    let by_rules = in_use_rules(config).flat_map(Rule::listed).filter(|(_, is_everywhere)| *is_everywhere);
+    let by_rules = by_rules.map(|(resource, _)| resource).filter(|of| policy::kinds::is_built_in(&of.group));
+    let own = [DeletionKind::Namespace, DeletionKind::Crd].map(|kind| kind.resource());
+    let mut listed = own.to_vec();
+    for resource in config.queries.iter().map(|query| &query.resource).chain(by_rules) {
+        if !listed.contains(resource) {
+            listed.push(resource.clone());
+        }
+    }
+    listed
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::common::FailurePolicy;
     use serde_json::json;
 
     use super::super::fixture::config;

@@ -1,13 +1,15 @@
 //! The summary of the facts: the clusters by their meaning for the deletion.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
-use admission::Cause;
+use admission::{Cause, PolicyEvaluation, PolicyOutcome};
 
 use super::acknowledge::{self, Acknowledgement};
 use super::case::Case;
 use super::cluster_facts::{ClusterFacts, UsageState};
 use super::facts::Facts;
+use super::in_use::Rule;
 use super::karmada::KarmadaPart;
 use cluster::cause;
 use cluster::fleet::{Cluster, Fleet};
@@ -73,6 +75,22 @@ impl<'f> FleetSummary<'f> {
             Some(Err(_)) | None => {}
         }
         self.unknown.push(cluster);
+    }
+
+    /// Returns the outcomes of the in-use rules, for metrics.
+    pub(super) fn outcomes(&self, case: &Case<'_>) -> Option<PolicyEvaluation> {
+        let is_unknown = self.state() == UsageState::Unknown;
+        let outcome = |rule: &&Rule| {
+            let denies = self.in_use.iter().any(|cluster| cluster.rules.contains(&rule.name));
+            let outcome = match (denies, is_unknown) {
+                (true, _) => "deny",
+                (false, true) => "unknown",
+                (false, false) => "allow",
+            };
+            PolicyOutcome { policy: rule.name.to_string(), outcome }
+        };
+        let outcomes: Vec<_> = case.rules.iter().map(outcome).collect();
+        (!outcomes.is_empty()).then(|| PolicyEvaluation { outcomes, time: Duration::ZERO })
     }
 
     /// Returns the meaning of all clusters together.

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use super::acknowledge;
 use super::config::Config;
+use super::target::DeletionKind;
 use ::config::time;
 use cluster::fleet::{Fleet, FleetMember};
 
@@ -48,6 +49,21 @@ impl Survey {
     /// Returns the fleet.
     pub fn fleet(&self) -> &Fleet {
         &self.config.fleet
+    }
+
+    /// Returns the kinds whose deletion the guard reviews: namespaces, CRDs, and those of in-use rules.
+    pub fn kinds(&self) -> Vec<DeletionKind> {
+        self.config.kinds().collect()
+    }
+
+    /// Returns the kind of a manifest, if the guard reviews its deletion.
+    pub fn kind_of(&self, group: &str, kind: &str) -> Option<DeletionKind> {
+        let word = kind.to_lowercase();
+        let is_it = |known: &DeletionKind| {
+            let resource = known.resource();
+            resource.group == group && resource.singular() == word
+        };
+        self.config.kinds().find(is_it)
     }
 
     /// Whether Durward can read the custom objects of this group.

@@ -5,13 +5,16 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use admission::{Cause, Operation, Raw, Request, Shape};
 
+use super::config::Config;
+use super::in_use::{InUseKind, UsedObject};
 use crate::overrides::{self, Override, Overrides};
 use cluster::fleet::Object;
-use cluster::{Resource, cause};
+use cluster::{Address, Resource, cause};
 
 admission::fields! {
     /// The fields that the decoder reads.
@@ -34,8 +37,14 @@ pub(super) const CRD_PLURAL: &str = "customresourcedefinitions";
 pub(super) struct Target {
     /// The kind.
     pub(super) kind: DeletionKind,
+    /// The resource, at the version of the request.
+    pub(super) resource: Resource,
+    /// The namespace; empty if it has none.
+    pub(super) namespace: String,
     /// The name.
     pub(super) name: String,
+    /// The whole object as JSON, if an expression reads more than its name and labels.
+    pub(super) whole: Option<String>,
     /// The uid that the object has in the cluster that sent the review, never empty. Without a review it is `None`: a user named
     /// the object, which perhaps does not exist.
     pub(super) reviewed_uid: Option<String>,
@@ -49,66 +58,90 @@ pub(super) struct Target {
     pub(super) dry_run: bool,
 }
 
-/// The kinds whose deletion deletes other objects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The kinds whose deletion the guard reviews.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeletionKind {
     /// A namespace, with everything in it.
     Namespace,
     /// A CRD, with all its custom objects.
     Crd,
+    /// A kind that in-use rules protect.
+    InUse(Arc<InUseKind>),
 }
 
 impl DeletionKind {
-    /// Returns the kind that a request deletes, if it is one of the two.
-    pub(super) fn of(request: &Request<'_>) -> Option<Self> {
-        let resource = (request.resource.group.as_ref(), request.resource.resource.as_ref());
-        let kind = [Self::Namespace, Self::Crd].into_iter().find(|kind| {
-            let Resource { group, plural, .. } = kind.resource();
-            resource == (group.as_ref(), plural.as_ref())
-        })?;
+    /// Returns the kind that a request deletes, if the guard reviews it.
+    pub(super) fn of(config: &Config, request: &Request<'_>) -> Option<Self> {
+        let (group, plural) = (request.resource.group.as_ref(), request.resource.resource.as_ref());
         let is_reviewed = request.operation == Operation::Delete && request.subresource.is_empty();
-        is_reviewed.then_some(kind)
+        is_reviewed.then(|| config.kinds().find(|kind| kind.resource().is(group, plural))).flatten()
     }
 
     /// Returns the resource.
-    pub fn resource(self) -> Resource {
+    pub fn resource(&self) -> Resource {
         match self {
             Self::Namespace => Resource::NAMESPACES,
             Self::Crd => {
                 Resource { group: CRD_GROUP.into(), version: "v1".into(), plural: CRD_PLURAL.into() }
             }
+            Self::InUse(kind) => kind.resource.clone(),
         }
     }
 
     /// Returns the word at the beginning of messages.
-    pub(super) fn word(self) -> &'static str {
+    pub fn word(&self) -> &str {
         match self {
             Self::Namespace => "namespace",
             Self::Crd => "CRD",
+            Self::InUse(kind) => &kind.word,
         }
     }
 
-    /// Returns kubectl's short name.
-    pub fn short_name(self) -> &'static str {
+    /// Returns the name for arguments of kubectl, a short one for namespaces and CRDs.
+    pub fn short_name(&self) -> String {
         match self {
-            Self::Namespace => "ns",
-            Self::Crd => "crd",
+            Self::Namespace => "ns".to_owned(),
+            Self::Crd => "crd".to_owned(),
+            Self::InUse(kind) => kind.to_string(),
         }
+    }
+
+    /// Whether its objects are in namespaces; `None` if it is not a kind of Kubernetes.
+    pub fn namespaced(&self) -> Option<bool> {
+        match self {
+            Self::Namespace | Self::Crd => Some(false),
+            Self::InUse(kind) => kind.namespaced,
+        }
+    }
+
+    /// Whether Durward reads no object of the kind, because it would read credentials.
+    pub fn is_secret(&self) -> bool {
+        matches!(self, Self::InUse(kind) if kind.is_secret())
     }
 }
 
-/// An object that a user may delete. Its text is that of kubectl: `ns/shop`.
+/// An object that a user may delete. Its text is that of kubectl: `ns/shop`, `configmaps/app -n shop`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeletionSubject {
     /// The kind.
     pub kind: DeletionKind,
+    /// The namespace; empty if it has none.
+    pub namespace: String,
     /// The name.
     pub name: String,
 }
 
+impl DeletionSubject {
+    /// Returns an object without a namespace.
+    pub fn cluster_wide(kind: DeletionKind, name: impl Into<String>) -> Self {
+        Self { kind, namespace: String::new(), name: name.into() }
+    }
+}
+
 impl fmt::Display for DeletionSubject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.kind.short_name(), self.name)
+        write!(f, "{}/{}", self.kind.short_name(), self.name)?;
+        if self.namespace.is_empty() { Ok(()) } else { write!(f, " -n {}", self.namespace) }
     }
 }
 
@@ -146,12 +179,52 @@ impl Target {
             Some(_) => return Err(missing("uid of oldObject is not a string")),
         };
         let (reviewed_uid, dry_run) = (Some(uid), request.dry_run);
-        Ok(Self { kind, name, reviewed_uid, labels, annotations, deleting, dry_run })
+        let version = request.resource.version.clone().into_owned().into();
+        let resource = Resource { version, ..kind.resource() };
+        let (namespace, whole) = match &kind {
+            // The namespace of a review of a Namespace is its own name.
+            DeletionKind::Namespace | DeletionKind::Crd => (String::new(), None),
+            DeletionKind::InUse(kind) => {
+                let whole = kind.needs_whole().then(|| old.raw().get().to_owned());
+                (request.namespace.clone().into_owned(), whole)
+            }
+        };
+        Ok(Self {
+            kind,
+            resource,
+            namespace,
+            name,
+            whole,
+            reviewed_uid,
+            labels,
+            annotations,
+            deleting,
+            dry_run,
+        })
+    }
+
+    /// Returns the address.
+    pub(super) fn address(&self) -> Address<'_> {
+        Address { resource: &self.resource, namespace: &self.namespace, name: &self.name }
+    }
+
+    /// Returns the namespace of the objects that decide: the deleted one, or that of the object; empty for all.
+    pub(super) fn space(&self) -> &str {
+        if self.kind == DeletionKind::Namespace { &self.name } else { &self.namespace }
+    }
+
+    /// Returns the object as expressions see it.
+    pub(super) fn used_object(&self) -> UsedObject {
+        match &self.whole {
+            Some(json) => UsedObject::whole(json),
+            None => UsedObject::by_metadata(&self.namespace, &self.name, &self.labels),
+        }
     }
 
     /// Replaces the metadata that decides by that of the stored object.
     pub(super) fn set_metadata(&mut self, stored: Option<Object>) {
-        let Some(Object { metadata, .. }) = stored else { return };
+        let Some(Object { metadata, raw, .. }) = stored else { return };
+        self.whole = self.whole.take().or(raw.map(|raw| raw.get().to_owned()));
         (self.labels, self.annotations, self.deleting) =
             (metadata.labels, metadata.annotations, metadata.deleting);
     }
@@ -171,9 +244,18 @@ impl Target {
         self.name.split_once('.').map_or(self.name.as_str(), |(plural, _)| plural)
     }
 
-    /// Returns kind and name for messages: `namespace "shop"`.
+    /// Returns kind and name for kubectl: `ns/shop`, `configmaps/app -n shop`.
+    pub(super) fn argument(&self, separator: char) -> String {
+        let Self { kind, namespace, name, .. } = self;
+        let of = if namespace.is_empty() { String::new() } else { format!(" -n {namespace}") };
+        format!("{}{separator}{name}{of}", kind.short_name())
+    }
+
+    /// Returns kind and name for messages: `namespace "shop"`, `configmap "shop/app"`.
     pub(super) fn text(&self) -> String {
-        format!("{} {:?}", self.kind.word(), self.name)
+        let Self { kind, namespace, name, .. } = self;
+        let slash = if namespace.is_empty() { "" } else { "/" };
+        format!("{} {:?}", kind.word(), format!("{namespace}{slash}{name}"))
     }
 }
 
@@ -189,12 +271,12 @@ fn texts(raw: Option<Raw<'_>>) -> Option<BTreeMap<String, String>> {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::fixture::with_delete;
+    use super::super::fixture::{config, with_delete};
     use super::*;
 
     fn read(change: impl FnOnce(&mut Value)) -> Result<Target, String> {
         with_delete("namespaces", "shop", change, |request| {
-            let kind = DeletionKind::of(request).ok_or("not ours")?;
+            let kind = DeletionKind::of(&config("{}"), request).ok_or("not ours")?;
             Target::read(kind, request).map_err(|cause| cause.text)
         })
     }
@@ -282,7 +364,7 @@ mod tests {
             CRD_PLURAL,
             "widgets.example.org",
             |_| {},
-            |request| Target::read(DeletionKind::of(request).unwrap(), request).unwrap(),
+            |request| Target::read(DeletionKind::of(&config("{}"), request).unwrap(), request).unwrap(),
         );
         assert_eq!((target.plural(), target.group()), ("widgets", "example.org"));
         assert_eq!(target.text(), "CRD \"widgets.example.org\"");

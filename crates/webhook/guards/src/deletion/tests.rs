@@ -17,6 +17,8 @@ use cluster::{Clients, Resource, cause};
 
 mod crds;
 mod fleet;
+mod graphs;
+mod in_use;
 mod pages;
 
 const KARMADA: &str = "fleet: karmada\ncrds: {apiGroups: [example.org]}\n";

@@ -30,6 +30,7 @@ pub(super) fn query<'q>(resource: &'q Resource, namespace: &'q str) -> ListQuery
         resource,
         namespace,
         field_selector: "",
+        label_selector: "",
         part: Part::Metadata,
         limit: 500,
         continue_token: None,
@@ -97,6 +98,7 @@ async fn requests_to_members_use_karmadas_proxy_and_ask_for_the_needed_part() {
     let services = Resource { group: "".into(), version: "v1".into(), plural: "services".into() };
     let next = ListQuery {
         field_selector: "spec.type=LoadBalancer",
+        label_selector: "",
         part: Part::Whole,
         continue_token: page.next.as_deref(),
         ..query(&services, "")

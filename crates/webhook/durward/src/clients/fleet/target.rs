@@ -2,59 +2,66 @@
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
+use std::time::Instant;
 
-use cluster::fleet::{Cluster, ListQuery, Object};
-use cluster::{Reader, Resource, list_pages};
+use cluster::fleet::{Cluster, GetQuery, ListQuery, Object, Part};
+use cluster::{Address, Reader, Resource, list_pages};
 use config::Selector;
 use config::names::is_dns_subdomain;
 use config::{Problem, SelectorExt as _, nearest};
 use console::exit::Stop;
-use guards::deletion::{DeletionKind, DeletionSubject};
+use guards::deletion::{DeletionKind, DeletionSubject, Survey};
 
 use super::{ANSWER_WITHIN, FleetContext, next_for};
 
 /// Returns the kind that a word of the command line names.
-fn kind(word: &str) -> Option<DeletionKind> {
-    match word.to_ascii_lowercase().as_str() {
-        "ns" | "namespace" | "namespaces" => Some(DeletionKind::Namespace),
-        "crd"
-        | "crds"
-        | "customresourcedefinition"
-        | "customresourcedefinitions"
-        | "customresourcedefinition.apiextensions.k8s.io"
-        | "customresourcedefinitions.apiextensions.k8s.io" => Some(DeletionKind::Crd),
-        _ => None,
-    }
+fn kind(word: &str, kinds: &[DeletionKind]) -> Option<DeletionKind> {
+    let word = word.to_ascii_lowercase();
+    let is_named = |kind: &&DeletionKind| {
+        let resource = kind.resource();
+        let (one, many) = (resource.singular(), &resource.plural);
+        let group = if resource.group.is_empty() { String::new() } else { format!(".{}", resource.group) };
+        word == kind.short_name()
+            || [one.as_ref(), many.as_ref()]
+                .iter()
+                .any(|name| word == *name || word == format!("{name}{group}"))
+            || SHORT_NAMES.contains(&(word.as_str(), many.as_ref()))
+    };
+    kinds.iter().find(is_named).cloned()
 }
+
+/// Short names of kubectl for resources of Kubernetes.
+const SHORT_NAMES: [(&str, &str); 6] = [
+    ("crds", "customresourcedefinitions"),
+    ("cm", "configmaps"),
+    ("sa", "serviceaccounts"),
+    ("sc", "storageclasses"),
+    ("pc", "priorityclasses"),
+    ("gtw", "gateways"),
+];
 
 /// One argument of the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SubjectArg {
     /// `ns/shop`
-    Named(DeletionSubject),
-    /// `ns`
-    Kind(DeletionKind),
-    /// `shop`, after its kind
-    Name(String),
+    KindAndName(String, String),
+    /// `ns`, or `shop` after its kind
+    Word(String),
 }
 
 impl FromStr for SubjectArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (word, name) = text.split_once('/').map_or((text, None), |(word, name)| (word, Some(name)));
-        let kind = match kind(word) {
-            Some(kind) => kind,
-            None if is_dns_subdomain(text) => return Ok(Self::Name(text.to_owned())),
-            None => return Err("allowed: ns/NAME, crd/NAME".to_owned()),
-        };
-        match name {
-            None => Ok(Self::Kind(kind)),
-            Some(name) if is_dns_subdomain(name) => {
-                Ok(Self::Named(DeletionSubject { kind, name: name.to_owned() }))
+        let are_names = text.split('/').all(is_dns_subdomain);
+        match text.split_once('/') {
+            None if are_names => Ok(Self::Word(text.to_owned())),
+            Some((kind, name)) if are_names && !name.contains('/') => {
+                Ok(Self::KindAndName(kind.to_owned(), name.to_owned()))
             }
-            Some(_) => {
-                Err("allowed: ns/NAME, crd/NAME; names are lower-case letters, digits, - and .".to_owned())
+            _ => {
+                Err("allowed: KIND/NAME, as ns/shop; names are lower-case letters, digits, - and ."
+                    .to_owned())
             }
         }
     }
@@ -68,22 +75,34 @@ pub(crate) enum SubjectArgs {
 }
 
 impl SubjectArgs {
-    /// Checks the arguments. As in kubectl, a kind without a name needs `--all` or a selector. `--all` alone means all kinds.
-    pub(crate) fn new(args: &[SubjectArg], all: bool, selector: Option<&Selector>) -> Result<Self, Problem> {
-        let (mut named, mut kinds) = (Vec::new(), Vec::new());
+    /// Checks the arguments. As in kubectl, a kind without a name needs `--all` or a selector. `--all` alone means namespaces and CRDs.
+    pub(crate) fn new(
+        args: &[SubjectArg],
+        all: bool,
+        selector: Option<&Selector>,
+        survey: &Survey,
+    ) -> Result<Self, Problem> {
+        let known = survey.kinds();
+        let (mut named, mut found) = (Vec::new(), Vec::new());
         let mut args = args.iter().peekable();
         while let Some(arg) = args.next() {
             match arg {
-                SubjectArg::Named(subject) => named.push(subject.clone()),
-                SubjectArg::Name(name) => return Err(without_kind(name)),
-                SubjectArg::Kind(kind) => {
+                SubjectArg::KindAndName(word, name) => {
+                    let kind = kind(word, &known).ok_or_else(|| unknown_kind(word, &known))?;
+                    named.push(DeletionSubject::cluster_wide(kind, name));
+                }
+                SubjectArg::Word(word) => {
+                    let kind = kind(word, &known).ok_or_else(|| without_kind(word))?;
                     let before = named.len();
-                    while let Some(SubjectArg::Name(name)) = args.peek() {
-                        named.push(DeletionSubject { kind: *kind, name: name.clone() });
+                    while let Some(SubjectArg::Word(name)) = args.peek() {
+                        if kind_is_next(name, &known) {
+                            break;
+                        }
+                        named.push(DeletionSubject::cluster_wide(kind.clone(), name));
                         args.next();
                     }
                     if named.len() == before {
-                        kinds.push(*kind);
+                        found.push(kind);
                     }
                 }
             }
@@ -96,11 +115,11 @@ impl SubjectArgs {
             }
         });
         let is_every = all || selector.is_some();
-        let problem = match (is_every, named.is_empty(), kinds.is_empty()) {
+        let problem = match (is_every, named.is_empty(), found.is_empty()) {
             (true, true, true) => {
                 return Ok(Self::All(ALL_KINDS.to_vec(), selector.cloned().unwrap_or_default()));
             }
-            (true, true, false) => return Ok(Self::All(kinds, selector.cloned().unwrap_or_default())),
+            (true, true, false) => return Ok(Self::All(found, selector.cloned().unwrap_or_default())),
             (false, false, true) => return Ok(Self::Named(named)),
             (true, false, _) => Problem::new("--all and --selector cannot be combined with a name"),
             (false, _, false) => Problem::new("a kind needs a name, --all or --selector"),
@@ -109,23 +128,43 @@ impl SubjectArgs {
         Err(problem.next("use ns NAME, crd NAME, ns --all, ns -l app=web, or --all"))
     }
 
-    /// Selects all objects.
+    /// Selects all namespaces and CRDs.
     pub(crate) fn everything() -> Self {
         Self::All(ALL_KINDS.to_vec(), Selector::default())
     }
 
-    /// Returns the selected objects in order. If all of a kind are selected, lists them.
-    pub(crate) async fn subjects(&self, context: &FleetContext) -> Result<Vec<DeletionSubject>, Stop> {
+    /// Returns the selected objects in order. If all of a kind are selected, lists them. `namespace` is that of kinds that have one.
+    pub(crate) async fn subjects(
+        &self,
+        context: &FleetContext,
+        namespace: Option<&str>,
+    ) -> Result<Vec<DeletionSubject>, Stop> {
         let (kinds, selector) = match self {
-            Self::Named(named) => return Ok(named.clone()),
+            Self::Named(named) => {
+                let mut subjects = named.clone();
+                for subject in &mut subjects {
+                    if is_namespaced(context, &subject.kind, namespace).await? {
+                        subject.namespace = namespace.unwrap_or("default").to_owned();
+                    }
+                }
+                return Ok(subjects);
+            }
             Self::All(kinds, selector) => (kinds, selector),
         };
         let mut subjects = Vec::new();
-        for kind in ALL_KINDS.into_iter().filter(|kind| kinds.contains(kind)) {
-            let objects = every(context, &kind.resource()).await?.into_iter();
+        for kind in context.survey.kinds().into_iter().filter(|kind| kinds.contains(kind)) {
+            let space = match namespace {
+                Some(name) if is_namespaced(context, &kind, namespace).await? => name,
+                _ => "",
+            };
+            let objects = every(context, &kind.resource(), space).await?.into_iter();
             let selected = objects.filter(|object| selector.matches(&object.metadata.labels));
-            let names: BTreeSet<String> = selected.map(|object| object.name).collect();
-            subjects.extend(names.into_iter().map(|name| DeletionSubject { kind, name }));
+            let names: BTreeSet<_> = selected.map(|object| (object.namespace, object.name)).collect();
+            subjects.extend(names.into_iter().map(|(namespace, name)| DeletionSubject {
+                kind: kind.clone(),
+                namespace,
+                name,
+            }));
         }
         if subjects.is_empty() && !selector.selects_all() {
             let problem = Problem::new("no object has labels that --selector selects");
@@ -137,6 +176,40 @@ impl SubjectArgs {
 
 const ALL_KINDS: [DeletionKind; 2] = [DeletionKind::Namespace, DeletionKind::Crd];
 
+/// Whether the objects of a kind are in namespaces. For a custom resource, its CRD tells.
+async fn is_namespaced(
+    context: &FleetContext,
+    kind: &DeletionKind,
+    namespace: Option<&str>,
+) -> Result<bool, Stop> {
+    if let Some(known) = kind.namespaced() {
+        return Ok(known);
+    }
+    let (crds, name) = (DeletionKind::Crd.resource(), kind.resource().to_string());
+    let address = Address { resource: &crds, namespace: "", name: &name };
+    let query = GetQuery { address, part: Part::Whole };
+    let deadline = Instant::now() + ANSWER_WITHIN;
+    let found = context.clients.reader.get_object(&Cluster::Local, query, deadline).await;
+    let raw = found.ok().flatten().and_then(|object| object.raw);
+    let scope = raw.and_then(|raw| serde_json::from_str::<serde_json::Value>(raw.get()).ok());
+    match scope.as_ref().and_then(|crd| crd["spec"]["scope"].as_str()) {
+        Some(scope) => Ok(scope == "Namespaced"),
+        // The user tells.
+        None => Ok(namespace.is_some()),
+    }
+}
+
+fn kind_is_next(word: &str, kinds: &[DeletionKind]) -> bool {
+    kind(word, kinds).is_some()
+}
+
+/// Reports a kind that the guard does not protect.
+fn unknown_kind(word: &str, kinds: &[DeletionKind]) -> Problem {
+    let names: Vec<_> = kinds.iter().map(|kind| format!("{}/NAME", kind.short_name())).collect();
+    let problem = Problem::new(format!("the deletion guard does not protect {word}"));
+    problem.next(format!("allowed: {}; in-use rules in --config FILE add kinds", names.join(", ")))
+}
+
 /// Reports a name without a kind. It is usually a namespace. One with a dot can be a CRD.
 fn without_kind(name: &str) -> Problem {
     let kind = if name.contains('.') { "crd" } else { "ns" };
@@ -144,8 +217,10 @@ fn without_kind(name: &str) -> Problem {
 }
 
 /// Lists the metadata of all objects of a kind on the control plane.
-async fn every(context: &FleetContext, resource: &Resource) -> Result<Vec<Object>, Stop> {
-    all_pages(context.clients.reader.as_ref(), &Cluster::Local, resource).await.map_err(|why| {
+async fn every(context: &FleetContext, resource: &Resource, namespace: &str) -> Result<Vec<Object>, Stop> {
+    let query = ListQuery { namespace, ..ListQuery::new(resource) };
+    let reader = context.clients.reader.as_ref();
+    list_pages(reader, &Cluster::Local, query, ANSWER_WITHIN).await.map_err(|why| {
         let problem =
             Problem::new(format!("{resource} of {} cannot be listed", context.local_name())).why(why.text);
         let next = next_for(why.code, &context.access, "name the objects, as ns/NAME");
@@ -164,11 +239,8 @@ pub(crate) async fn all_pages(
 
 /// Reports that an object does not exist, with the nearest name.
 pub(crate) async fn missing(reader: &dyn Reader, subject: &DeletionSubject) -> Problem {
-    let DeletionSubject { kind, name } = subject;
-    let word = match kind {
-        DeletionKind::Namespace => "namespace",
-        DeletionKind::Crd => "CustomResourceDefinition",
-    };
+    let DeletionSubject { kind, name, .. } = subject;
+    let word = if *kind == DeletionKind::Crd { "CustomResourceDefinition" } else { kind.word() };
     let problem = Problem::new(format!("there is no {word} {name:?}"));
     let objects = all_pages(reader, &Cluster::Local, &kind.resource()).await.unwrap_or_default();
     match nearest(name, objects.iter().map(|object| object.name.as_str())) {
@@ -181,44 +253,51 @@ pub(crate) async fn missing(reader: &dyn Reader, subject: &DeletionSubject) -> P
 mod tests {
     use super::*;
 
+    fn survey() -> Survey {
+        super::super::with_defaults("none\ninUse: {library: [configmaps]}").ok().unwrap().0
+    }
+
+    fn selected(words: &[&str], all: bool, selector: Option<&Selector>) -> Result<SubjectArgs, Problem> {
+        let args: Vec<SubjectArg> = words.iter().map(|word| word.parse().unwrap()).collect();
+        SubjectArgs::new(&args, all, selector, &survey())
+    }
+
     #[test]
     fn parses_names_as_kubectl_does() {
-        let named = |kind, name: &str| SubjectArg::Named(DeletionSubject { kind, name: name.to_owned() });
-        let namespace = named(DeletionKind::Namespace, "shop");
-        let definition = named(DeletionKind::Crd, "widgets.example.org");
+        let configmaps = survey().kinds().pop().unwrap();
         for (text, expected) in [
-            ("ns/shop", Some(&namespace)),
-            ("namespaces/shop", Some(&namespace)),
-            ("crd/widgets.example.org", Some(&definition)),
-            ("customresourcedefinition.apiextensions.k8s.io/widgets.example.org", Some(&definition)),
-            ("ns", Some(&SubjectArg::Kind(DeletionKind::Namespace))),
-            ("crds", Some(&SubjectArg::Kind(DeletionKind::Crd))),
-            ("shop", Some(&SubjectArg::Name("shop".to_owned()))),
+            ("ns/shop", Some((DeletionKind::Namespace, "shop"))),
+            ("namespaces/shop", Some((DeletionKind::Namespace, "shop"))),
+            ("crd/widgets.example.org", Some((DeletionKind::Crd, "widgets.example.org"))),
+            (
+                "customresourcedefinition.apiextensions.k8s.io/widgets.example.org",
+                Some((DeletionKind::Crd, "widgets.example.org")),
+            ),
+            ("configmap/app", Some((configmaps.clone(), "app"))),
+            ("cm/app", Some((configmaps, "app"))),
             ("pod/web", None),
-            ("ns/", None),
-            ("ns/a/b", None),
-            ("ns/../x", None),
-            ("ns/Shop", None),
-            ("ns/a%2Fb", None),
         ] {
-            assert_eq!(text.parse::<SubjectArg>().ok().as_ref(), expected, "{text}");
+            let expected = expected
+                .map(|(kind, name)| SubjectArgs::Named(vec![DeletionSubject::cluster_wide(kind, name)]));
+            assert_eq!(selected(&[text], false, None).ok(), expected, "{text}");
+        }
+        for text in ["ns/", "ns/a/b", "ns/../x", "ns/Shop", "ns/a%2Fb", "Shop!"] {
+            assert!(text.parse::<SubjectArg>().unwrap_err().starts_with("allowed: KIND/NAME"), "{text}");
         }
     }
 
     #[test]
     fn suggests_a_kind_for_a_name_without_one() {
         for (text, meant) in [("shop", "ns/shop"), ("widgets.example.org", "crd/widgets.example.org")] {
-            let problem = SubjectArgs::new(&[text.parse().unwrap()], false, None).unwrap_err();
+            let problem = selected(&[text], false, None).unwrap_err();
             assert_eq!(problem.what, format!("{text} has no kind: did you mean {meant}?"));
         }
-        for text in ["Shop!", "pod/web"] {
-            assert_eq!(text.parse::<SubjectArg>().unwrap_err(), "allowed: ns/NAME, crd/NAME");
-        }
+        let problem = selected(&["pod/web"], false, None).unwrap_err();
+        assert_eq!(problem.what, "the deletion guard does not protect pod");
     }
 
     #[test]
     fn takes_either_names_or_all() {
-        let parse = |words: &[&str]| words.iter().map(|w| w.parse().unwrap()).collect::<Vec<SubjectArg>>();
         for (words, all, is_right) in [
             (&["ns/a", "crd/b.c"][..], false, true),
             (&["ns"], true, true),
@@ -230,14 +309,13 @@ mod tests {
             (&["ns", "a", "b", "crd", "b.c"], false, true),
             (&["a", "ns"], false, false),
         ] {
-            assert_eq!(SubjectArgs::new(&parse(words), all, None).is_ok(), is_right, "{words:?} {all}");
+            assert_eq!(selected(words, all, None).is_ok(), is_right, "{words:?} {all}");
         }
         let selector = "app=web".parse::<config::Labels>().unwrap().0;
         for (words, is_right) in [(&["ns"][..], true), (&[], true), (&["ns/a"], false)] {
-            let selected = SubjectArgs::new(&parse(words), false, Some(&selector));
-            assert_eq!(selected.is_ok(), is_right, "{words:?}");
+            assert_eq!(selected(words, false, Some(&selector)).is_ok(), is_right, "{words:?}");
         }
-        let spaced = SubjectArgs::new(&parse(&["ns", "a", "b"]), false, None);
-        assert_eq!(spaced, SubjectArgs::new(&parse(&["ns/a", "ns/b", "ns/a"]), false, None));
+        let spaced = selected(&["ns", "a", "b"], false, None);
+        assert_eq!(spaced, selected(&["ns/a", "ns/b", "ns/a"], false, None));
     }
 }

@@ -33,6 +33,9 @@ pub(crate) struct Args {
     /// Objects with these labels, for example app=web
     #[arg(long, short = 'l', value_name = "SELECTOR", conflicts_with = "all")]
     pub(crate) selector: Option<Labels>,
+    /// Namespace of the object [default: default, or all with --all]
+    #[arg(long, short, value_name = "NAME")]
+    pub(crate) namespace: Option<String>,
     /// Objects that NEW no longer has: directories, files, - for one
     #[arg(long, num_args = 2, value_names = ["OLD", "NEW"], conflicts_with_all = ["targets", "all", "selector"])]
     pub(crate) diff: Option<Vec<PathBuf>>,
@@ -85,10 +88,10 @@ fn show(args: &Args) -> Outcome {
         return Err(problem.next("use -o text, wide, name, json, yaml or html").into());
     }
     let selector = args.selector.as_ref().map(|Labels(selector)| selector);
-    let subjects = SubjectArgs::new(&args.targets, args.all, selector)?;
     runtime()?.block_on(async {
         let context = fleet::open(args.config.as_deref(), &args.cluster).await?;
-        let subjects = subjects.subjects(&context).await?;
+        let subjects = SubjectArgs::new(&args.targets, args.all, selector, &context.survey)?;
+        let subjects = subjects.subjects(&context, args.namespace.as_deref()).await?;
         let (mut found, mut problems) = (Vec::new(), Vec::new());
         let style = Style::stdout();
         for (number, subject) in subjects.iter().enumerate() {
@@ -182,7 +185,7 @@ fn format_progress(
     at: ReadProgress<'_>,
     here: &str,
 ) -> String {
-    let name = &subject.name;
+    let DeletionSubject { name, .. } = subject;
     let which = if of > 1 { format!("{} of {of}, ", number + 1) } else { String::new() };
     let last = if at.cluster == LOCAL { here } else { at.cluster };
     format!("{which}{name}: checked {} of {} member clusters, {last} last", at.done, at.of)

@@ -21,16 +21,23 @@ pub(super) enum Detail {
 
 /// Returns the name of the object as `kubectl get -o name` prints it.
 pub(super) fn name(impact: &Impact) -> String {
-    let kind = match impact.kind {
+    let kind = match impact.kind.as_str() {
         "Namespace" => "namespace",
-        _ => "customresourcedefinition.apiextensions.k8s.io",
+        "CustomResourceDefinition" => "customresourcedefinition.apiextensions.k8s.io",
+        resource => resource,
     };
     format!("{kind}/{}\n", impact.name)
 }
 
 /// Returns the name of the object as the command line takes it: `ns/shop`.
 pub(super) fn short_name(impact: &Impact) -> String {
-    format!("{}/{}", if impact.kind == "Namespace" { "ns" } else { "crd" }, impact.name)
+    let kind = match impact.kind.as_str() {
+        "Namespace" => "ns",
+        "CustomResourceDefinition" => "crd",
+        resource => resource,
+    };
+    let space = if impact.namespace.is_empty() { String::new() } else { format!("{}/", impact.namespace) };
+    format!("{kind}/{space}{}", impact.name)
 }
 
 /// Returns what is in use, or why it is not known, in one line.

@@ -159,6 +159,7 @@ mod tests {
             resource: &Resource::NAMESPACES,
             namespace: "",
             field_selector: "",
+            label_selector: "",
             part: Part::Metadata,
             limit: 1,
             continue_token: None,

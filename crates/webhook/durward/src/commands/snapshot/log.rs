@@ -14,14 +14,22 @@ pub(super) struct ListSelection {
     /// The namespace; empty for all.
     pub(super) namespace: String,
     pub(super) fields: String,
+    pub(super) labels: String,
     pub(super) part: Part,
 }
 
 impl ListSelection {
+    /// The metadata of all objects in a namespace; empty for all.
+    pub(super) fn all_in(namespace: &str) -> Self {
+        let (fields, labels) = (String::new(), String::new());
+        Self { namespace: namespace.to_owned(), fields, labels, part: Part::Metadata }
+    }
+
     pub(super) fn of(query: &ListQuery<'_>) -> Self {
         Self {
             namespace: query.namespace.to_owned(),
             fields: query.field_selector.to_owned(),
+            labels: query.label_selector.to_owned(),
             part: query.part,
         }
     }
@@ -32,8 +40,16 @@ impl ListSelection {
         limit: u32,
         from: Option<&'q str>,
     ) -> ListQuery<'q> {
-        let Self { namespace, fields, part } = self;
-        ListQuery { resource, namespace, field_selector: fields, part: *part, limit, continue_token: from }
+        let Self { namespace, fields, labels, part } = self;
+        ListQuery {
+            resource,
+            namespace,
+            field_selector: fields,
+            label_selector: labels,
+            part: *part,
+            limit,
+            continue_token: from,
+        }
     }
 }
 
@@ -162,8 +178,10 @@ impl Log {
         for (of, resources) in &mut self.clusters {
             for (resource, read) in resources {
                 let asked: BTreeSet<_> = read.lists.iter().map(|list| (&list.fields, list.part)).collect();
+                // A snapshot has no Lists by labels.
+                let is_by_labels = read.lists.iter().any(|list| !list.labels.is_empty());
                 let is_partial = read.is_whole && read.lists.iter().any(|list| list.part == Part::Metadata);
-                if asked.len() < 2 && !is_partial {
+                if asked.len() < 2 && !is_partial && !is_by_labels {
                     continue;
                 }
                 let namespaces: BTreeSet<String> =
@@ -175,7 +193,7 @@ impl Log {
                 read.namespaces.clear();
                 let namespaces = if is_all { BTreeSet::from([String::new()]) } else { namespaces };
                 again.extend(namespaces.into_iter().map(|namespace| {
-                    let list = ListSelection { namespace, fields: String::new(), part: Part::Whole };
+                    let list = ListSelection { part: Part::Whole, ..ListSelection::all_in(&namespace) };
                     (of.clone(), resource.clone(), list)
                 }));
             }

@@ -34,6 +34,9 @@ pub(crate) struct Args {
     /// Object to record a deletion of [default: all namespaces and CRDs]
     #[arg(value_name = "KIND/NAME")]
     pub(crate) targets: Vec<SubjectArg>,
+    /// Namespace of the object [default: default]
+    #[arg(long, short, value_name = "NAME")]
+    pub(crate) namespace: Option<String>,
     /// Output directory (must be empty or not exist)
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
@@ -46,11 +49,6 @@ pub(crate) struct Args {
 
 /// `snapshot`
 pub(crate) fn run(args: &Args) -> Outcome {
-    let asked = if args.targets.is_empty() {
-        SubjectArgs::everything()
-    } else {
-        SubjectArgs::new(&args.targets, false, None)?
-    };
     // The write at the end checks this again, after the work.
     if std::fs::read_dir(&args.out).is_ok_and(|mut entries| entries.next().is_some()) {
         let problem = Problem::new(args.out.display().to_string());
@@ -74,20 +72,20 @@ pub(crate) fn run(args: &Args) -> Outcome {
                 let unread = of_members(&recorder, &context.survey).await;
                 written(args, recorder, unread, &replay_etcd(args)).await
             }
-            (_, file) => of_fleet(args, &asked, etcd_survey.as_ref(), file.as_ref()).await,
+            (_, file) => of_fleet(args, etcd_survey.as_ref(), file.as_ref()).await,
         }
     })
 }
 
 /// Records a fleet and the etcd clusters of the same control plane.
-async fn of_fleet(
-    args: &Args,
-    asked: &SubjectArgs,
-    etcd_survey: Option<&Survey>,
-    file: Option<&File>,
-) -> Outcome {
+async fn of_fleet(args: &Args, etcd_survey: Option<&Survey>, file: Option<&File>) -> Outcome {
     let context = fleet::open(args.config.as_deref(), &args.cluster).await?;
-    let subjects = asked.subjects(&context).await?;
+    let asked = if args.targets.is_empty() {
+        SubjectArgs::everything()
+    } else {
+        SubjectArgs::new(&args.targets, false, None, &context.survey)?
+    };
+    let subjects = asked.subjects(&context, args.namespace.as_deref()).await?;
     let recorder = Recorder::over(context.clients.clone());
     let problems = impacts(args, &context, &subjects, &recorder).await;
     if context.watches_namespaces {

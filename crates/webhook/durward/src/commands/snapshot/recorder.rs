@@ -37,7 +37,7 @@ impl Recorder {
 
     /// Lists all objects of a resource of the control plane.
     pub(super) async fn read_all(&self, resource: &Resource, part: Part) {
-        let list = ListSelection { namespace: String::new(), fields: String::new(), part };
+        let list = ListSelection { part, ..ListSelection::all_in("") };
         self.read(&Cluster::Local, resource, &list).await;
     }
 
@@ -93,8 +93,7 @@ impl Recorder {
             log.is_there(&member.cluster);
         }
         let Some(resource) = Resource::from_argument(resource) else { return };
-        let list =
-            ListSelection { namespace: namespace.to_owned(), fields: String::new(), part: Part::Metadata };
+        let list = ListSelection::all_in(namespace);
         let object = |member: &FleetMember| Object {
             namespace: namespace.to_owned(),
             name: member.cluster.name().to_owned(),
@@ -208,6 +207,7 @@ mod tests {
             resource: &pods,
             namespace: "shop",
             field_selector: "status.phase!=Failed",
+            label_selector: "",
             part: Part::Metadata,
             limit: 1,
             continue_token: None,
@@ -247,6 +247,7 @@ mod tests {
             resource: &pods,
             namespace: "shop",
             field_selector: "",
+            label_selector: "",
             part: Part::Metadata,
             limit,
             continue_token: from,

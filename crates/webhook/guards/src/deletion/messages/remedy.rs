@@ -90,12 +90,12 @@ pub(super) fn for_in_use(target: &Target, summary: &FleetSummary<'_>) -> Steps {
     let there = if is_local { "" } else { " there" };
     let counts = || summary.in_use.iter().flat_map(|cluster| &cluster.in_use);
     let is_one = counts().map(|count| count.objects).sum::<usize>() == 1 && counts().all(|count| !count.more);
-    let them = match (target.kind, is_one) {
+    let them = match (&target.kind, is_one) {
         (_, true) => "it",
-        (DeletionKind::Namespace, _) => "them",
+        (DeletionKind::Namespace | DeletionKind::InUse(_), _) => "them",
         (DeletionKind::Crd, _) => "the objects",
     };
-    let list = format!(". Full list: kubectl durward impact {}/{}", target.kind.short_name(), target.name);
+    let list = format!(". Full list: kubectl durward impact {}", target.argument('/'));
     let list = if target.dry_run { "" } else { &list };
     Steps { next: Some(format!("delete {them}{there} and retry{list}")), ..Steps::default() }
 }

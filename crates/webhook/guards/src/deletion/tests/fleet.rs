@@ -365,7 +365,7 @@ async fn an_impact_reports_each_cluster_and_its_progress() {
 async fn an_impact_of_a_missing_object_is_not_unknown() {
     let clients = fleet(|content| content.add_member_cluster("m1", &[])).clients();
     let survey = Survey::new(config(KARMADA));
-    for what in [namespace_shop(), DeletionSubject { kind: DeletionKind::Crd, name: WIDGETS.into() }] {
+    for what in [namespace_shop(), DeletionSubject::cluster_wide(DeletionKind::Crd, WIDGETS)] {
         let deadline = (tokio::time::Instant::now() + Duration::from_secs(10)).into_std();
         let impact = survey.impact(&clients, what, deadline, &|_| {}).await;
         assert_eq!((impact.verdict, impact.exists), ("allow", Some(false)));
@@ -382,5 +382,5 @@ async fn counts_objects_in_a_namespace_that_a_member_is_deleting() {
 }
 
 fn namespace_shop() -> DeletionSubject {
-    DeletionSubject { kind: DeletionKind::Namespace, name: "shop".into() }
+    DeletionSubject::cluster_wide(DeletionKind::Namespace, "shop")
 }

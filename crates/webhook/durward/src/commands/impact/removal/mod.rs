@@ -45,7 +45,8 @@ pub(super) fn run(args: &Args, old: &PathBuf, new: &PathBuf) -> Outcome {
     for one in removed {
         if let Some(by) = one.kept_by {
             report.kept.push(KeptObject { object: one.object, by });
-        } else if takes_along(&one.object) {
+        } else if takes_along(&one.object) || args.config.is_some() {
+            // Rules of the configuration can protect any kind.
             roots.push(Going { object: one.object, place: Some(one.place), via: Vec::new(), note: one.note });
         } else {
             *report.others.entry(one.object.kind).or_default() += 1;
@@ -129,6 +130,12 @@ async fn read(args: &Args, roots: Vec<Going>, mut report: RemovalReport) -> Resu
     let age =
         args.cluster.snapshot.as_ref().map(|_| SystemTime::now().duration_since(now).unwrap_or_default());
     report.age = age.map(report::age_text);
+    let (roots, others): (Vec<_>, Vec<_>) = roots
+        .into_iter()
+        .partition(|going| takes_along(&going.object) || going.object.subject(&context.survey).is_some());
+    for going in others {
+        *report.others.entry(going.object.kind).or_default() += 1;
+    }
     let is_argo_cds = |going: &Going| going.object.group == argo_cd::GROUP;
     let applications = if roots.iter().any(is_argo_cds) {
         ArgoCd::read(context.clients.reader.as_ref()).await
@@ -142,7 +149,7 @@ async fn read(args: &Args, roots: Vec<Going>, mut report: RemovalReport) -> Resu
     let mut open = roots;
     open.reverse();
     while let Some(going) = open.pop() {
-        if going.object.subject().is_some() {
+        if going.object.subject(&context.survey).is_some() {
             subjects.push(going);
         } else {
             open.extend(walk.step(&going));
@@ -207,7 +214,9 @@ impl Walk<'_> {
         }
         // The objects of another cluster can't be looked up here. The Application itself counts as in use.
         let is_here = application.destination.is_none();
-        let further = application.resources.iter().filter(|resource| is_here && takes_along(resource));
+        let further = application.resources.iter().filter(|resource| {
+            is_here && (takes_along(resource) || resource.subject(&self.context.survey).is_some())
+        });
         self.unseen(going, further.cloned())
     }
 
@@ -226,11 +235,11 @@ impl Walk<'_> {
 
     /// Lets the guard judge a namespace or a CRD.
     async fn judge(&mut self, going: &Going, (number, of): (usize, usize)) {
-        let Some(subject) = going.object.subject() else { return };
+        let Some(subject) = going.object.subject(&self.context.survey) else { return };
         let (clients, here) = (&self.context.clients, self.context.local_name());
-        if !going.via.is_empty() {
+        if !going.via.is_empty() && !subject.kind.is_secret() {
             let resource = subject.kind.resource();
-            let address = Address { resource: &resource, namespace: "", name: &subject.name };
+            let address = Address { resource: &resource, namespace: &subject.namespace, name: &subject.name };
             let query = GetQuery { address, part: Part::Metadata };
             let found = clients.reader.get_object(&Cluster::Local, query, Instant::now() + TIMEOUT).await;
             let annotations =

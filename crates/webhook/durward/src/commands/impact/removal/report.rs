@@ -7,7 +7,7 @@ use std::time::Duration;
 use config::Place;
 use console::exit::Exit;
 use console::output::Style;
-use guards::deletion::{DeletionKind, DeletionSubject, Impact, UsageState};
+use guards::deletion::{DeletionKind, DeletionSubject, Impact, Survey, UsageState};
 use serde::Serialize;
 
 use crate::commands::impact::html::{Page, PageObject};
@@ -45,8 +45,10 @@ impl ObjectName {
         is_namespace.then_some(DeletionKind::Namespace).or(self.is_crd().then_some(DeletionKind::Crd))
     }
 
-    pub(super) fn subject(&self) -> Option<DeletionSubject> {
-        self.deletion_kind().map(|kind| DeletionSubject { kind, name: self.name.clone() })
+    /// Returns the object for the guard, if it reviews the deletion.
+    pub(super) fn subject(&self, survey: &Survey) -> Option<DeletionSubject> {
+        let kind = survey.kind_of(&self.group, &self.kind)?;
+        Some(DeletionSubject { kind, namespace: self.namespace.clone(), name: self.name.clone() })
     }
 
     /// Returns the name as users write it: `ns/shop`, `application/argocd/shop`.
@@ -54,7 +56,7 @@ impl ObjectName {
         let kind = match self.deletion_kind() {
             Some(DeletionKind::Namespace) => "ns".to_owned(),
             Some(DeletionKind::Crd) => "crd".to_owned(),
-            None => self.kind.to_lowercase(),
+            Some(DeletionKind::InUse(_)) | None => self.kind.to_lowercase(),
         };
         let namespace =
             if self.namespace.is_empty() { String::new() } else { format!("{}/", self.namespace) };

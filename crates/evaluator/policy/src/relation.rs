@@ -1,0 +1,177 @@
+//! Expressions over two objects: `object`, and `by`, which may use it.
+//!
+//! They have the functions, the types and the cost limit of expressions in admission policies. No other variable exists.
+
+use crate::cel::environment::Environment;
+use crate::cel::eval::{Activation, EvalInput};
+use crate::cel::outcome::{Authorization, EvalContext, EvalResult, FactSource, Query};
+use crate::cel::program::Program;
+use crate::cel::reads::Selected;
+use crate::cel::types::CelType;
+use crate::expression::{EXPRESSION_LIMIT, ExpressionError, Refused, failure, library};
+use crate::field::{Path, PathStep};
+use crate::release::Release;
+use crate::value::{Arena, Value};
+
+/// The name of the object that is used.
+const OBJECT: &str = "object";
+/// The name of the object that uses it.
+const BY: &str = "by";
+
+/// A compiled expression over `object` and perhaps `by`.
+pub struct Relation {
+    program: Program,
+    /// The read fields of `object` and `by`.
+    selected: [Selected; 2],
+}
+
+impl Relation {
+    /// Compiles an expression over both objects, which must be a bool.
+    pub fn condition(source: &str, release: Release) -> Result<Self, Refused> {
+        Self::compile(source, release, &[OBJECT, BY], &[CelType::Bool])
+    }
+
+    /// Compiles an expression over `object` alone, which must be a string.
+    pub fn text(source: &str, release: Release) -> Result<Self, Refused> {
+        Self::compile(source, release, &[OBJECT], &[CelType::String])
+    }
+
+    fn compile(
+        source: &str,
+        release: Release,
+        variables: &[&str],
+        accepted: &'static [CelType],
+    ) -> Result<Self, Refused> {
+        let environment = Environment::untyped(&library(release), release, variables);
+        let program = Program::compile(source, &environment, accepted)?;
+        let selected = [OBJECT, BY].map(|name| Program::selected(source, release, name));
+        Ok(Self { program, selected })
+    }
+
+    /// Whether the expression reads no other fields of `object` than these fields of its metadata.
+    pub fn reads_only_metadata_of_object(&self, fields: &[&str]) -> bool {
+        let [object, _] = &self.selected;
+        are_of_metadata(object, fields)
+    }
+
+    /// Whether the expression reads no other fields of `by` than these fields of its metadata.
+    pub fn reads_only_metadata_of_by(&self, fields: &[&str]) -> bool {
+        let [_, by] = &self.selected;
+        are_of_metadata(by, fields)
+    }
+
+    /// Evaluates the expression.
+    pub fn evaluate<'a>(
+        &'a self,
+        object: Value<'a>,
+        by: Option<Value<'a>>,
+        arena: &'a Arena,
+    ) -> Result<Value<'a>, ExpressionError> {
+        let context = EvalContext { arena, answers: &NoFacts, keep_going: &|| true };
+        let activation = Pair { object, by };
+        let shared = EvalInput { context, activation: &activation };
+        self.program.evaluate(EXPRESSION_LIMIT, shared).0.map_err(failure)
+    }
+}
+
+fn are_of_metadata(selected: &Selected, fields: &[&str]) -> bool {
+    let is_of_metadata = |path: &Path| match path.steps() {
+        [PathStep::Field(metadata), PathStep::Field(field), ..] => {
+            metadata == "metadata" && fields.contains(&field.as_str())
+        }
+        _ => false,
+    };
+    selected.iter().all(is_of_metadata)
+}
+
+/// The two objects of an evaluation.
+struct Pair<'a> {
+    object: Value<'a>,
+    by: Option<Value<'a>>,
+}
+
+impl<'a> Activation<'a> for Pair<'a> {
+    fn root(&self, name: &str) -> Option<EvalResult<'a>> {
+        match name {
+            OBJECT => Some(Ok(self.object)),
+            BY => self.by.map(Ok),
+            _ => None,
+        }
+    }
+
+    fn variable(&self, _: &str) -> Option<EvalResult<'a>> {
+        None
+    }
+}
+
+struct NoFacts;
+
+impl FactSource for NoFacts {
+    fn decision(&self, _: &Query<'_>) -> Option<Authorization> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::release::NEWEST;
+    use crate::value::read_json;
+
+    fn release() -> Release {
+        Release::for_stored(NEWEST)
+    }
+
+    #[test]
+    fn compares_two_objects() {
+        let source = "by.spec.?name.orValue('') == object.metadata.name";
+        let relation = Relation::condition(source, release()).unwrap();
+        for (by, expected) in [(r#"{"spec":{"name":"a"}}"#, true), (r#"{"spec":{}}"#, false)] {
+            let arena = Arena::new();
+            let object = read_json(r#"{"metadata":{"name":"a"}}"#, &arena).unwrap();
+            let by = read_json(by, &arena).unwrap();
+            assert!(
+                matches!(relation.evaluate(object, Some(by), &arena), Ok(Value::Bool(value)) if value == expected)
+            );
+        }
+    }
+
+    #[test]
+    fn a_missing_field_is_an_error() {
+        let relation = Relation::condition("by.spec.name == object.metadata.name", release()).unwrap();
+        let arena = Arena::new();
+        let object = read_json(r#"{"metadata":{"name":"a"}}"#, &arena).unwrap();
+        let error = relation.evaluate(object, Some(object), &arena).unwrap_err();
+        assert_eq!(error, ExpressionError::Error("no such key: spec".to_owned()));
+    }
+
+    #[test]
+    fn other_variables_and_types_are_refused_with_their_place() {
+        let refused = |source| Relation::condition(source, release()).err().unwrap();
+        assert!(refused("oldObject == by").message.contains("undeclared reference to 'oldObject'"));
+        assert!(refused("by.metadata.name").message.contains("must evaluate to bool"));
+        let places = refused("by.metadata.name == 'a' &&\n 1 + 'a' == 2").places;
+        assert_eq!((places[0].0, places[0].1), (2, 4));
+        assert!(Relation::text("by.metadata.name", release()).is_err());
+        assert!(Relation::text("'a=' + object.metadata.name", release()).is_ok());
+    }
+
+    #[test]
+    fn knows_whether_metadata_is_enough() {
+        for (source, of_object, of_by) in [
+            ("by.metadata.name == object.metadata.name", true, true),
+            ("by.metadata.?labels[?'app'].orValue('') == object.spec.app", false, true),
+            ("by.metadata.ownerReferences.exists(o, o.name == object.metadata.name)", true, false),
+            ("has(by.spec)", true, false),
+            ("by == object", false, false),
+            ("[by].exists(x, x.metadata.name == 'a')", true, false),
+            ("by[object.metadata.name] == 1", true, false),
+            ("true", true, true),
+        ] {
+            let relation = Relation::condition(source, release()).unwrap();
+            let fields = ["name", "labels"];
+            assert_eq!(relation.reads_only_metadata_of_object(&fields), of_object, "{source}");
+            assert_eq!(relation.reads_only_metadata_of_by(&fields), of_by, "{source}");
+        }
+    }
+}

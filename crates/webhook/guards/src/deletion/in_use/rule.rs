@@ -1,0 +1,182 @@
+//! A rule, and the Lists that it needs for an object.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ::config::{Selector, SelectorExt as _};
+use admission::Cause;
+use cluster::fleet::{Object, Part};
+use cluster::{Resource, cause};
+
+use super::super::queries::{self, InUseRule, ListScope, Noun, ResourceQuery};
+use super::expression::{RuleExpression, UsedObject};
+use crate::common::FailurePolicy;
+
+/// A rule: objects that it selects aren't deleted while others use them.
+#[derive(Debug)]
+pub(in crate::deletion) struct Rule {
+    /// The name, which metrics have.
+    pub(in crate::deletion) name: Arc<str>,
+    /// The labels of the objects that it protects.
+    pub(in crate::deletion) selector: Selector,
+    /// Their namespaces; all if there are none.
+    pub(in crate::deletion) namespaces: Vec<String>,
+    /// The kinds that can use them.
+    pub(super) used_by: Vec<Using>,
+    /// The result of a deletion while Durward does not answer.
+    pub(in crate::deletion) failure_policy: FailurePolicy,
+}
+
+/// A kind that can use a protected object.
+#[derive(Debug)]
+pub(in crate::deletion) struct Using {
+    pub(in crate::deletion) resource: Resource,
+    /// Whether only the cluster that sends the review counts.
+    pub(super) is_local: bool,
+    /// Whether objects of all namespaces count.
+    pub(super) in_any_namespace: bool,
+    pub(super) label_selector: Option<RuleExpression>,
+    pub(super) field_selector: Option<RuleExpression>,
+    pub(super) condition: Option<RuleExpression>,
+}
+
+impl Rule {
+    /// Whether the rule protects an object.
+    pub(in crate::deletion) fn selects(&self, namespace: &str, labels: &BTreeMap<String, String>) -> bool {
+        self.selector.matches(labels)
+            && (self.namespaces.is_empty() || self.namespaces.iter().any(|name| name == namespace))
+    }
+
+    /// Whether an expression reads more of the object than its name and labels.
+    pub(super) fn needs_whole(&self) -> bool {
+        self.used_by.iter().flat_map(Using::expressions).any(RuleExpression::needs_whole_object)
+    }
+
+    /// The resources that the rule lists, and whether in each cluster.
+    pub(in crate::deletion) fn listed(&self) -> impl Iterator<Item = (&Resource, bool)> {
+        self.used_by.iter().map(|using| (&using.resource, !using.is_local))
+    }
+
+    /// Returns the Lists that show whether an object is in use.
+    pub(in crate::deletion) fn queries(&self, object: &UsedObject) -> Result<Vec<ResourceQuery>, Cause> {
+        self.used_by.iter().map(|using| using.query(&self.name, object)).collect()
+    }
+
+    /// Returns what the rule covers, for `config check`.
+    pub(in crate::deletion) fn describe(&self, kind: &Resource) -> String {
+        let mut protected = kind.to_string();
+        if !self.namespaces.is_empty() {
+            protected = format!("{protected} in {}", self.namespaces.join(", "));
+        }
+        if !self.selector.selects_all() {
+            protected = format!("{protected} with {}", self.selector);
+        }
+        let uses: Vec<_> = self.used_by.iter().map(Using::describe).collect();
+        let policy = self.failure_policy.as_str();
+        format!("{}: {protected}, used by {}; failurePolicy {policy}", self.name, uses.join(", "))
+    }
+}
+
+impl Using {
+    fn expressions(&self) -> impl Iterator<Item = &RuleExpression> {
+        [&self.label_selector, &self.field_selector, &self.condition].into_iter().flatten()
+    }
+
+    fn part(&self) -> Part {
+        let needs_whole = self.condition.as_ref().is_some_and(RuleExpression::needs_whole_by);
+        if needs_whole { Part::Whole } else { Part::Metadata }
+    }
+
+    fn query(&self, rule: &Arc<str>, object: &UsedObject) -> Result<ResourceQuery, Cause> {
+        let selector = |key: &str, expression: &Option<RuleExpression>| {
+            let Some(expression) = expression else { return Ok(String::new()) };
+            let failed = |why| {
+                let text = format!("rule {rule}: {key} of {}: {why}", self.resource);
+                Cause::new(cause::POLICY_LIMIT, text)
+            };
+            expression.selector(object).map_err(failed)
+        };
+        let own = selector("fieldSelector", &self.field_selector)?;
+        // Pods that have ended use nothing.
+        let not_ended = if queries::is_pods(&self.resource) { queries::NOT_ENDED } else { "" };
+        let parts: Vec<_> = [not_ended, &own].into_iter().filter(|part| !part.is_empty()).collect();
+        Ok(ResourceQuery {
+            resource: self.resource.clone(),
+            field_selector: parts.join(",").into(),
+            label_selector: selector("labelSelector", &self.label_selector)?.into(),
+            part: self.part(),
+            noun: self.noun(),
+            scope: if self.in_any_namespace { ListScope::All } else { ListScope::OfTarget },
+            is_local: self.is_local,
+            rule: InUseRule::Uses(Arc::new(Usage {
+                rule: Arc::clone(rule),
+                condition: self.condition.clone(),
+                object: object.clone(),
+                counts_deleting: !policy::kinds::is_built_in(&self.resource.group),
+            })),
+        })
+    }
+
+    fn noun(&self) -> Noun {
+        if let Some((one, many)) = queries::known_noun(&self.resource) {
+            return Noun { one: one.into(), many: many.into() };
+        }
+        let one = self.resource.singular().into_owned();
+        Noun { one: one.into(), many: Cow::Owned(self.resource.plural.to_string()) }
+    }
+
+    fn describe(&self) -> String {
+        let part = match self.part() {
+            Part::Metadata => "metadata",
+            Part::Whole => "whole objects",
+        };
+        let clusters = if self.is_local { "this cluster" } else { "the fleet" };
+        let space = if self.in_any_namespace { "all namespaces" } else { "its namespace" };
+        format!("{} ({part}; {space}; {clusters})", self.resource.argument())
+    }
+}
+
+/// How an object of a List uses the object of a review.
+#[derive(Debug)]
+pub(in crate::deletion) struct Usage {
+    /// The name of the rule.
+    pub(in crate::deletion) rule: Arc<str>,
+    condition: Option<RuleExpression>,
+    object: UsedObject,
+    /// Whether objects count that are being deleted: a custom object waits for a controller that must clean up.
+    counts_deleting: bool,
+}
+
+impl Usage {
+    /// Calls `each` for every object, with whether it uses the object of the review.
+    pub(in crate::deletion) fn apply(
+        &self,
+        objects: &[Object],
+        deadline: Instant,
+        mut each: impl FnMut(&Object, Result<bool, String>),
+    ) {
+        let mut each_that_counts = |object: &Object, found: Result<bool, String>| {
+            let counts = self.counts_deleting || !object.metadata.deleting;
+            each(object, if counts { found } else { Ok(false) });
+        };
+        match &self.condition {
+            None => objects.iter().for_each(|object| each_that_counts(object, Ok(true))),
+            Some(condition) => condition.matches(&self.object, objects, deadline, |object, found| {
+                let name = &object.name;
+                let explain = |why| format!("rule {}: `where` of {name} has no result: {why}", self.rule);
+                each_that_counts(object, found.map_err(explain));
+            }),
+        }
+    }
+}
+
+/// Usages are compared by their rule, for tests.
+impl PartialEq for Usage {
+    fn eq(&self, other: &Self) -> bool {
+        self.rule == other.rule && self.object == other.object
+    }
+}
+
+impl Eq for Usage {}

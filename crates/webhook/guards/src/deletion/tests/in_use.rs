@@ -1,0 +1,151 @@
+//! In-use rules on a fake fleet: which Lists are read, what counts, and what failures mean.
+
+use super::*;
+
+const RULE: &str = "fleet: karmada\ninUse: {library: [configmaps, secrets, serviceaccounts]}\n";
+const CONFIGMAPS: &str = "configmaps.v1";
+
+/// Adds a pod that mounts a `ConfigMap` and a Secret.
+fn mounting(name: &str, config_map: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "shop", "name": name},
+        "spec": {"containers": [{"name": "c", "envFrom": [{"secretRef": {"name": config_map}}]}],
+                 "volumes": [{"name": "v", "configMap": {"name": config_map}}]}, "status": {"phase": "Running"}})
+}
+
+/// Returns a fleet with two members, of which the second has these pods.
+fn with_pods(pods: &[Value]) -> FakeWorld {
+    fleet(|content| {
+        content.add_member_cluster("m1", &[]);
+        content.add_member_cluster("m2", &[]);
+        for pod in pods {
+            content.insert_in("m2", "pods.v1", pod.clone());
+        }
+        content.insert(CONFIGMAPS, json!({"metadata": {"namespace": "shop", "name": "app", "uid": "7"}}));
+    })
+}
+
+async fn delete(yaml: &str, fleet: &FakeWorld, resource: &str) -> Ruling {
+    answered(
+        yaml,
+        fleet,
+        &review(resource, "app", |r| r["oldObject"]["metadata"]["namespace"] = "shop".into()),
+    )
+    .await
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_a_pod_of_a_member_uses_is_not_deleted() {
+    let fleet = with_pods(&[mounting("web", "app"), mounting("other", "else")]);
+    let ruling = delete(RULE, &fleet, "configmaps").await;
+    assert_eq!(
+        denial(&ruling).message.lines().take(2).collect::<Vec<_>>(),
+        [
+            "configmap \"shop/app\" is still in use in member cluster m2: 1 pod (web)",
+            "Next: delete it there and retry. Full list: kubectl durward impact configmaps/app -n shop",
+        ]
+    );
+    let outcomes = ruling.evaluation.unwrap().outcomes;
+    assert_eq!((outcomes.len(), outcomes[0].policy.as_str(), outcomes[0].outcome), (1, "configmaps", "deny"));
+    assert!(
+        denial(&delete(RULE, &fleet, "configmaps").await)
+            .message
+            .contains("kubectl annotate configmaps app -n shop")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_free_object_is_deleted_after_one_list_in_each_cluster() {
+    let fleet = with_pods(&[mounting("other", "else")]);
+    assert_eq!(delete(RULE, &fleet, "configmaps").await.verdict, Verdict::Allow);
+    let requests = fleet.requests();
+    assert_eq!(requests.len(), 5, "{requests:?}");
+    assert!(requests.iter().any(|request| request.starts_with("m2: pods/v1 in \"shop\"")), "{requests:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_ended_or_are_being_deleted_use_nothing() {
+    let mut ended = mounting("ended", "app");
+    ended["status"]["phase"] = "Succeeded".into();
+    let mut deleting = mounting("deleting", "app");
+    deleting["metadata"]["deletionTimestamp"] = "2026-11-21T09:00:00Z".into();
+    let fleet = with_pods(&[ended, deleting]);
+    assert_eq!(delete(RULE, &fleet, "configmaps").await.verdict, Verdict::Allow);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_secret_is_read_and_a_denial_has_no_names() {
+    let fleet = with_pods(&[mounting("web", "app")]);
+    let ruling = delete(RULE, &fleet, "secrets").await;
+    let text = &denial(&ruling).message;
+    assert!(text.starts_with("secret \"shop/app\" is still in use in member cluster m2: 1 pod\n"), "{text}");
+    assert!(!format!("{ruling:?}").contains("web"), "{ruling:?}");
+    let requests = fleet.requests();
+    assert!(!requests.iter().any(|request| request.contains("secrets")), "{requests:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_of_helm_is_not_protected() {
+    let fleet = with_pods(&[mounting("web", "app")]);
+    let body = review("secrets", "app", |r| r["oldObject"]["metadata"]["labels"] = json!({"owner": "helm"}));
+    assert_eq!(answered(RULE, &fleet, &body).await.verdict, Verdict::Allow);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_does_not_answer_is_unknown_unless_it_is_acknowledged() {
+    let fleet = with_pods(&[]);
+    fleet.content().fault("m1: ", RequestFault::Fails(Cause::new(cause::UNREACHABLE, "m1: no connection")));
+    let ruling = delete(RULE, &fleet, "configmaps").await;
+    assert_eq!(code(&ruling), cause::UNREACHABLE);
+    assert_eq!(ruling.evaluation.as_ref().unwrap().outcomes[0].outcome, "unknown");
+    assert!(denial(&ruling).message.contains("cannot tell whether configmap \"shop/app\" is in use"));
+}
+
+const CUSTOM: &str = "fleet: karmada\ninUse: {rules: [{name: machines, protects: {resource: configmaps}, usedBy: [\
+    {group: example.org, version: v1, resource: machines, where: by.spec.config == object.metadata.name}]}]}\n";
+const MACHINES: &str = "machines.v1.example.org";
+
+fn machine(name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "example.org/v1", "kind": "Machine", "metadata": {"namespace": "shop", "name": name}, "spec": spec})
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expression_without_a_result_is_unknown_with_the_name() {
+    let fleet = with_pods(&[]);
+    fleet.content().insert_in("m2", MACHINES, machine("m-1", json!({})));
+    let ruling = delete(CUSTOM, &fleet, "configmaps").await;
+    assert_eq!(code(&ruling), cause::GARBAGE);
+    let text = &denial(&ruling).message;
+    assert!(text.contains("`where` of m-1 has no result: no such key: config"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_a_member_does_not_have_is_not_used_there() {
+    let not_served = |fleet: &FakeWorld| {
+        let cause = Cause::new(cause::NOT_SERVED, "m1 does not serve machines.example.org");
+        fleet.content().fault("m1: machines", RequestFault::Fails(cause));
+    };
+    let absent = with_pods(&[]);
+    not_served(&absent);
+    assert_eq!(delete(CUSTOM, &absent, "configmaps").await.verdict, Verdict::Allow);
+    let another = with_pods(&[]);
+    not_served(&another);
+    another.content().insert_in(
+        "m1",
+        CRDS,
+        json!({"metadata": {"name": "machines.example.org", "uid": "1"}}),
+    );
+    let ruling = delete(CUSTOM, &another, "configmaps").await;
+    assert_eq!(code(&ruling), cause::NOT_SERVED);
+    let text = &denial(&ruling).message;
+    assert!(text.contains("machines.example.org is not served at version v1"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleting_custom_object_still_uses_the_object() {
+    let fleet = with_pods(&[]);
+    let mut machine = machine("m-1", json!({"config": "app"}));
+    machine["metadata"]["deletionTimestamp"] = "2026-11-21T09:00:00Z".into();
+    fleet.content().insert_in("m2", MACHINES, machine);
+    let ruling = delete(CUSTOM, &fleet, "configmaps").await;
+    assert!(denial(&ruling).message.contains("1 machine (m-1)"));
+}
