@@ -27,6 +27,7 @@ mod fleet;
 mod harness;
 mod images;
 mod in_pods;
+mod in_use;
 mod installation;
 mod kinds;
 mod load;

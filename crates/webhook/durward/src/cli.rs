@@ -320,10 +320,10 @@ mod tests {
     #[test]
     fn names_the_help_of_the_command_for_a_wrong_value() {
         for (line, help) in [
-            (&["durward", "impact", "pod/shop"][..], "durward impact --help"),
+            (&["durward", "impact", "ns/Shop"][..], "durward impact --help"),
             (&["durward", "manifests", "-c", "f", "--only", "bogus"], "durward manifests --help"),
             (&["durward", "doctor", "fleet", "-o", "impact"], "durward doctor --help"),
-            (&["kubectl-durward", "impact", "pod/shop"], "kubectl durward impact --help"),
+            (&["kubectl-durward", "impact", "ns/Shop"], "kubectl durward impact --help"),
         ] {
             let error = error_text(line);
             assert!(error.ends_with(&format!("\n    see: {help}")), "{error}");

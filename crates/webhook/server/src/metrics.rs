@@ -426,7 +426,10 @@ impl GuardMetrics {
             self.overrides.inc();
         }
         let Some(evaluation) = &settled.evaluation else { return };
-        self.evaluation.observe(evaluation.time.as_secs_f64());
+        // The time of in-use rules is that of their requests.
+        if !evaluation.time.is_zero() {
+            self.evaluation.observe(evaluation.time.as_secs_f64());
+        }
         for PolicyOutcome { policy, outcome } in &evaluation.outcomes {
             let policy = self.policy_label(policy);
             let labels =

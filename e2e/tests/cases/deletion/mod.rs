@@ -13,6 +13,7 @@ mod crds;
 mod delete_all;
 mod environment;
 mod faults;
+mod in_use;
 mod members;
 mod memory;
 mod namespaces;

@@ -92,7 +92,7 @@ async fn a_complete_list_answers_gets_pages_and_selectors() {
     assert_eq!(pods(&snapshot, "", Part::Metadata).await.unwrap(), ["job-0", "web-0"]);
     assert_eq!(pods(&snapshot, ACTIVE, Part::Metadata).await.unwrap(), ["web-0"]);
     unknown(
-        pods(&snapshot, "spec.nodeName=a", Part::Metadata).await,
+        pods(&snapshot, "spec.nodeName in (a)", Part::Metadata).await,
         cause::NOT_RECORDED,
         "is not supported in snapshots",
     );

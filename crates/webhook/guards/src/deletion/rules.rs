@@ -40,7 +40,8 @@ fn in_use(config: &Config, kind: &InUseKind) -> WebhookEntry {
     entry.match_conditions = vec![overrides::condition(NAME), not_terminating(), not_a_cascade()];
     let install = config.common_config.namespace.as_str();
     if !config.is_karmada() && !install.is_empty() {
-        let outside = format!("request.namespace != {}", cel::string(install));
+        // A request for an object without a namespace lacks the field.
+        let outside = format!("!has(request.namespace) || request.namespace != {}", cel::string(install));
         entry.match_conditions.push(condition("not-the-install-namespace", outside));
     }
     if let [only] = kind.rules.as_slice() {

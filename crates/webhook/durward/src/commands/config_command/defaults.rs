@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn at_most_80_keys_are_printed() {
+    fn at_most_81_keys_are_printed() {
         let mut keys = file::keys();
         find(&mut keys, &["server", "tls", "selfManaged"]).unwrap().shape = Shape::Text("{}");
         // `apiVersion` and `kind` have one value each.
@@ -131,7 +131,7 @@ mod tests {
                 .collect();
             count += values(&own);
         }
-        assert!(count <= 80, "{count} keys");
+        assert!(count <= 81, "{count} keys");
         assert!(count > 60, "{count} keys: the count is wrong");
     }
 }
