@@ -72,6 +72,8 @@ pub(crate) enum Guards {
     Lxcfs,
     /// `lxcfs`, `deletion` and `etcd`.
     Three,
+    /// The same with all in-use rules of the library.
+    InUse,
     /// `resources` with the file `policies.yaml`.
     Policies,
 }
@@ -81,6 +83,7 @@ impl Guards {
         match self {
             Self::Lxcfs => "lxcfs.yaml",
             Self::Three => "three.yaml",
+            Self::InUse => "in-use.yaml",
             Self::Policies => "resources.yaml",
         }
     }
@@ -91,6 +94,15 @@ impl Guards {
             Self::Three => {
                 "  lxcfs: {}
   deletion: {exempt: {namespaces: [scratch]}}
+  etcd: {clusters: [{namespace: db, selector: app=etcd}]}
+"
+            }
+            Self::InUse => {
+                "  lxcfs: {}
+  deletion:
+    exempt: {namespaces: [scratch]}
+    inUse: {library: [secrets, secret-owners, configmaps, serviceaccounts, storageclasses, priorityclasses,
+                      ingressclasses, runtimeclasses, gatewayclasses, gateways, clusterissuers, issuers]}
   etcd: {clusters: [{namespace: db, selector: app=etcd}]}
 "
             }

@@ -9,6 +9,10 @@ use super::Shape;
 
 /// The namespace of the deletion.
 pub(super) const NAMESPACE: &str = "shop";
+/// The `ConfigMap` of the deletion.
+pub(super) const CONFIG_MAP: &str = "settings";
+/// Its uid.
+pub(super) const UID: &str = "2d7c5b1e-7a3b-4f0e-9f0c-0c9d5f1a6b21";
 /// Path of the Clusters.
 pub(super) const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
 /// Page size of the guard and of client-go.
@@ -29,6 +33,9 @@ pub(super) struct Answers {
     unknown: Bytes,
     pods: Bytes,
     metadata: Bytes,
+    config_map: Bytes,
+    /// A full page of whole pods, and the last page, by whether more pages follow.
+    whole_pods: [Bytes; 2],
     /// Empty Lists of whole objects, by plural.
     whole: HashMap<&'static str, Bytes>,
 }
@@ -52,6 +59,12 @@ impl Answers {
             unknown: "404 page not found\n".into(),
             pods: bytes(&list("PartialObjectMetadataList", "meta.k8s.io/v1", &vec![pod(); shape.pods])),
             metadata: bytes(&list("PartialObjectMetadataList", "meta.k8s.io/v1", &[])),
+            config_map: bytes(&json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+                "metadata": {"name": CONFIG_MAP, "namespace": NAMESPACE, "uid": UID}})),
+            whole_pods: [last_page(shape.pods), PAGE].map(|pods| {
+                let pods = if shape.by_rule { pods } else { 0 };
+                bytes(&list("PodList", "v1", &vec![whole_pod(); pods]))
+            }),
             whole: [
                 ("namespaces", "NamespaceList", "v1"),
                 ("pods", "PodList", "v1"),
@@ -82,20 +95,26 @@ impl Answers {
         let proxied = path.strip_prefix(CLUSTERS).and_then(|rest| rest.strip_prefix("/member-"));
         let Some((index, path)) = proxied.and_then(|rest| rest.split_once("/proxy")) else {
             // The control plane has the namespace too, without objects.
-            return self.within(path, true, accepts_metadata, false);
+            return self.within(path, query, true, accepts_metadata, false);
         };
         match index.parse::<usize>() {
             Ok(index) if Some(index) == self.shape.hangs => Answer::Hang,
             Ok(index) if index < self.shape.members => {
-                self.within(path, self.shape.has(index), accepts_metadata, true)
+                self.within(path, query, self.shape.has(index), accepts_metadata, true)
             }
             _ => self.nothing(),
         }
     }
 
     /// Returns the answer of one cluster.
-    fn within(&self, path: &str, has: bool, accepts_metadata: bool, runs_pods: bool) -> Answer {
+    fn within(&self, path: &str, query: &str, has: bool, accepts_metadata: bool, runs_pods: bool) -> Answer {
         let plural = path.rsplit('/').next().unwrap_or_default();
+        if plural == CONFIG_MAP {
+            return Answer::Say(200, self.config_map.clone());
+        }
+        if plural == "pods" && !accepts_metadata && has && runs_pods {
+            return self.page_of_pods(query);
+        }
         if plural == NAMESPACE {
             return if has {
                 Answer::Say(200, self.namespace.clone())
@@ -112,6 +131,22 @@ impl Answers {
                 false => whole.clone(),
             },
         )
+    }
+
+    /// Returns a page of whole pods. The token is the number of pages before it.
+    fn page_of_pods(&self, query: &str) -> Answer {
+        let from = query.split('&').find_map(|pair| pair.strip_prefix("continue=")).unwrap_or("0");
+        let next = from.parse().unwrap_or(0) + 1;
+        let [last, full] = &self.whole_pods;
+        if next * PAGE >= self.shape.pods {
+            return Answer::Say(200, last.clone());
+        }
+        let page = String::from_utf8_lossy(full).replacen(
+            "\"resourceVersion\"",
+            &format!("\"continue\":\"{next}\",\"resourceVersion\""),
+            1,
+        );
+        Answer::Say(200, page.into())
     }
 
     fn nothing(&self) -> Answer {
@@ -148,6 +183,24 @@ fn namespace() -> Value {
         "annotations": {"work.karmada.io/name": "shop-6c7d8f", "work.karmada.io/namespace": "karmada-es-member", "resourcetemplate.karmada.io/uid": "a4a1f1a0-3bb8-4d4f-9d55-6f35c6ef6a39"},
         "managedFields": [of("karmada-controller-manager", json!({"f:metadata": {"f:annotations": {".": {}, "f:work.karmada.io/name": {}, "f:work.karmada.io/namespace": {}},
             "f:labels": {".": {}, "f:karmada.io/managed": {}, "f:kubernetes.io/metadata.name": {}}}}))]}})
+}
+
+/// Returns the number of pods on the last page.
+fn last_page(pods: usize) -> usize {
+    pods - pods.saturating_sub(1) / PAGE * PAGE
+}
+
+/// Returns a whole pod of 8 kB, which mounts another `ConfigMap`.
+fn whole_pod() -> Value {
+    let mut pod = pod();
+    let env: Vec<_> =
+        (0..90).map(|at| json!({"name": format!("SETTING_{at}"), "value": "v".repeat(40)})).collect();
+    pod["kind"] = json!("Pod");
+    pod["apiVersion"] = json!("v1");
+    pod["spec"] = json!({"containers": [{"name": "app", "image": "registry.example/app:1", "env": env}],
+        "volumes": [{"name": "config", "configMap": {"name": "other"}}]});
+    pod["status"] = json!({"phase": "Running"});
+    pod
 }
 
 fn pod() -> Value {
@@ -207,6 +260,12 @@ fn cluster(index: usize) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pod_has_eight_kilobytes() {
+        let size = whole_pod().to_string().len();
+        assert!((7_500..8_500).contains(&size), "{size}");
+    }
 
     /// Karmada 1.16 returned 2.4 kB for a Cluster that karmadactl joined.
     #[test]

@@ -11,7 +11,7 @@ use cluster::live::{Access, Live};
 use guards::GUARD_KINDS;
 use serde_json::json;
 
-use super::answers::NAMESPACE;
+use super::answers::{CONFIG_MAP, NAMESPACE, UID};
 use super::{Answer, Order, Shape, baseline};
 use crate::{Result, kernel};
 
@@ -52,16 +52,18 @@ async fn verdicts(kubeconfig: PathBuf, shape: Shape, rounds: usize) -> Result<An
     let access = Access { kubeconfig: Some(kubeconfig), context: None };
     let live = Arc::new(Live::connect(&access).await.map_err(|problem| problem.to_string())?);
     let kind = GUARD_KINDS.iter().find(|kind| kind.name() == "deletion").ok_or("there is no such guard")?;
-    let root = config::parse("bench", "fleet: karmada").map_err(|problems| format!("{problems:?}"))?;
+    let section =
+        if shape.by_rule { "fleet: karmada\ninUse: {library: [configmaps]}" } else { "fleet: karmada" };
+    let root = config::parse("bench", section).map_err(|problems| format!("{problems:?}"))?;
     let (configured, _, _) =
         config::read("bench", root.as_ref(), |section| kind.read(section, guards::NAMESPACE));
     let guard = configured.build(&Clients::live(&live)).remove(0);
     let expected = match shape {
-        Shape { pods: 1.., .. } => "deny",
+        Shape { pods: 1.., by_rule: false, .. } => "deny",
         Shape { hangs: Some(_), .. } => "unknown",
         _ => "allow",
     };
-    let body = deletion();
+    let body = deletion(shape.by_rule);
     let mut times = Answer::default();
     for _ in 0..rounds {
         let (since, cpu) = (Instant::now(), kernel::cpu("self")?);
@@ -78,17 +80,23 @@ async fn verdicts(kubeconfig: PathBuf, shape: Shape, rounds: usize) -> Result<An
     Ok(times)
 }
 
-/// Returns the review of `kubectl delete namespace`.
-fn deletion() -> Vec<u8> {
+/// Returns the review of `kubectl delete namespace`, or that of `kubectl delete configmap`.
+fn deletion(of_config_map: bool) -> Vec<u8> {
     let kind = json!({"group": "", "version": "v1", "kind": "Namespace"});
     let resource = json!({"group": "", "version": "v1", "resource": "namespaces"});
-    json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {
+    let mut review = json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {
         "uid": "8c0eef20-00ce-47ba-af61-fa816f692a31", "kind": kind, "resource": resource, "requestKind": kind, "requestResource": resource,
         "name": NAMESPACE, "namespace": NAMESPACE, "operation": "DELETE",
         "userInfo": {"username": "admin", "groups": ["system:masters", "system:authenticated"]}, "object": null,
         "oldObject": {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": NAMESPACE, "uid": "0b6a9f0e-8c3f-4a8d-9a86-2c1f7e2d8f11",
             "labels": {"kubernetes.io/metadata.name": NAMESPACE}}, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}},
-        "dryRun": false, "options": {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1", "propagationPolicy": "Background"}}})
-    .to_string()
-    .into_bytes()
+        "dryRun": false, "options": {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1", "propagationPolicy": "Background"}}});
+    if of_config_map {
+        let request = &mut review["request"];
+        request["kind"]["kind"] = json!("ConfigMap");
+        request["resource"]["resource"] = json!("configmaps");
+        request["name"] = json!(CONFIG_MAP);
+        request["oldObject"]["metadata"] = json!({"name": CONFIG_MAP, "namespace": NAMESPACE, "uid": UID});
+    }
+    review.to_string().into_bytes()
 }

@@ -1,4 +1,4 @@
-//! Measures the verdict on a namespace in a simulated fleet: its time, CPU time and memory.
+//! Measures the verdict on a namespace, and on a `ConfigMap` with an in-use rule, in a simulated fleet: its time, CPU time and memory.
 //!
 //! The fleet is in this process. The guard is in a process of its own on the other core ([`mod@client`]), so that time and memory are
 //! counted separately. Every figure also checks the verdict and the number of requests. To add a figure, add a [`Shape`].
@@ -32,7 +32,7 @@ const ROUNDS: usize = 6;
 const SEQUENTIAL: &str = "one request after another";
 
 /// The measured fleets with the limit of a verdict. A hanging member cluster gets a third of the review's time.
-const FLEETS: [(&str, Shape, Duration); 5] = [
+const FLEETS: [(&str, Shape, Duration); 7] = [
     ("50 member clusters, 5 have it", Shape::of(50, 5), Duration::from_millis(400)),
     ("500 member clusters, 50 have it", Shape::of(500, 50), Duration::from_millis(400)),
     ("5000 member clusters, 500 have it", Shape::of(5_000, 500), Duration::from_secs(3)),
@@ -46,6 +46,16 @@ const FLEETS: [(&str, Shape, Duration); 5] = [
         Shape { hangs: Some(7), ..Shape::of(500, 50) },
         Duration::from_millis(3_500),
     ),
+    (
+        "a ConfigMap, 500 member clusters, 3 pods in each",
+        Shape { pods: 3, by_rule: true, ..Shape::of(500, 500) },
+        Duration::from_millis(500),
+    ),
+    (
+        "a ConfigMap, 10000 pods of 8 kB in its namespace",
+        Shape { pods: 10_000, by_rule: true, ..Shape::of(1, 1) },
+        Duration::from_secs(2),
+    ),
 ];
 
 /// A fleet.
@@ -58,6 +68,8 @@ struct Shape {
     pods: usize,
     /// A member cluster that never answers.
     hangs: Option<usize>,
+    /// Whether a `ConfigMap` is deleted, which an in-use rule protects. No pod uses it.
+    by_rule: bool,
 }
 
 /// The order to a measured process. `kubeconfig` leads to the fleet.
@@ -80,7 +92,7 @@ struct Answer {
 
 impl Shape {
     const fn of(members: usize, have: usize) -> Self {
-        Self { members, have, pods: 0, hangs: None }
+        Self { members, have, pods: 0, hangs: None, by_rule: false }
     }
 
     fn has(&self, index: usize) -> bool {
@@ -91,7 +103,13 @@ impl Shape {
     /// Returns the number of requests of one verdict: the pages of Clusters, the namespace in each member and the control plane, and
     /// each List in those that have it.
     fn requests(&self) -> usize {
-        self.members.div_ceil(answers::PAGE) + self.members + 1 + (self.have + 1) * baseline::LISTS.len()
+        let clusters = self.members.div_ceil(answers::PAGE);
+        if self.by_rule {
+            // The object, and the pages of pods of each cluster.
+            let pages = self.pods.div_ceil(answers::PAGE).max(1);
+            return clusters + 1 + self.have * pages + (self.members - self.have) + 1;
+        }
+        clusters + self.members + 1 + (self.have + 1) * baseline::LISTS.len()
     }
 }
 

@@ -12,6 +12,8 @@ use crate::{Result, is_short, resources, reviews, rounds};
 
 /// Limit after some reviews, idle.
 const IDLE: f64 = 20.0 * MIB;
+/// Limit of what in-use rules add.
+const RULES: f64 = 2.0 * MIB;
 /// Limit while the memory budget is used up.
 const FULL: f64 = 110.0 * MIB;
 /// Defaults of `server.limits`: bytes of all bodies, cost of a body, connections.
@@ -32,15 +34,18 @@ pub(super) fn measure(folder: &Folder, report: &mut Report) -> Result<()> {
          the other connections of 512 are idle. controller-runtime limits each body to 7 MiB and not the sum of them.",
     );
     std::fs::write(folder.file("policies.yaml"), resources::policies(3, POLICIES - 3))?;
-    let [mut three, mut policies, mut go] = [const { Samples::NONE }; 3];
+    let [mut three, mut rules, mut policies, mut go] = [const { Samples::NONE }; 4];
     for _ in 0..rounds() {
-        three.push(idle(folder, &Server::durward(folder, Guards::Three)?)?);
+        let without_rules = idle(folder, &Server::durward(folder, Guards::Three)?)?;
+        three.push(without_rules);
+        rules.push((idle(folder, &Server::durward(folder, Guards::InUse)?)? - without_rules).max(0.0));
         policies.push(idle(folder, &Server::durward(folder, Guards::Policies)?)?);
         go.push(idle(folder, &Server::controller_runtime(folder)?)?);
     }
     report.row(
         Row::bytes("idle, guards lxcfs, deletion and etcd", three).against(GO, go).limit(Limit::AtMost(IDLE)),
     );
+    report.row(Row::bytes("more with twelve in-use rules", rules).limit(Limit::AtMost(RULES)));
     report.row(Row::bytes(format!("idle, guard resources with {POLICIES} policies"), policies));
     for size in BODIES {
         let budget = if size > SMALL_BODY { BUDGET - BUDGET / 4 } else { BUDGET };

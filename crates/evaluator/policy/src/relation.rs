@@ -11,6 +11,7 @@ use crate::cel::types::CelType;
 use crate::expression::{EXPRESSION_LIMIT, ExpressionError, Refused, failure, library};
 use crate::field::{Path, PathStep};
 use crate::release::Release;
+use crate::schema::Schema;
 use crate::value::{Arena, Value};
 
 /// The name of the object that is used.
@@ -60,6 +61,16 @@ impl Relation {
         are_of_metadata(by, fields)
     }
 
+    /// The fields of `object` that its schema does not have, as `object.spec.x`.
+    pub fn unknown_fields_of_object(&self, schema: &Schema) -> Vec<String> {
+        unknown_fields(OBJECT, &self.selected[0], schema)
+    }
+
+    /// The fields of `by` that its schema does not have, as `by.spec.x`.
+    pub fn unknown_fields_of_by(&self, schema: &Schema) -> Vec<String> {
+        unknown_fields(BY, &self.selected[1], schema)
+    }
+
     /// Evaluates the expression.
     pub fn evaluate<'a>(
         &'a self,
@@ -82,6 +93,27 @@ fn are_of_metadata(selected: &Selected, fields: &[&str]) -> bool {
         _ => false,
     };
     selected.iter().all(is_of_metadata)
+}
+
+fn unknown_fields(name: &str, selected: &Selected, schema: &Schema) -> Vec<String> {
+    let is_unknown = |path: &&Path| {
+        let is_own = matches!(path.first_field(), Some("apiVersion" | "kind" | "metadata"));
+        !is_own && !has_field(schema, path.steps())
+    };
+    selected.iter().filter(is_unknown).map(|path| format!("{name}.{path}")).collect()
+}
+
+/// Whether values of a schema can have a field.
+fn has_field(schema: &Schema, steps: &[PathStep]) -> bool {
+    let [step, rest @ ..] = steps else { return true };
+    let next = match step {
+        PathStep::Field(field) => schema.property(field).or(schema.additional_schema()),
+        PathStep::Index(_) | PathStep::Key(_) => schema.items.as_deref(),
+    };
+    match next {
+        Some(next) => has_field(next, rest),
+        None => schema.preserves_unknown_fields() || schema.properties.is_empty(),
+    }
 }
 
 /// The two objects of an evaluation.
@@ -154,6 +186,33 @@ mod tests {
         assert_eq!((places[0].0, places[0].1), (2, 4));
         assert!(Relation::text("by.metadata.name", release()).is_err());
         assert!(Relation::text("'a=' + object.metadata.name", release()).is_ok());
+    }
+
+    #[test]
+    fn names_fields_that_a_schema_does_not_have() {
+        let arena = Arena::new();
+        let schema = read_json(
+            r#"{"type":"object","properties":{"spec":{"type":"object","properties":{
+                "name":{"type":"string"},"any":{"type":"object","x-kubernetes-preserve-unknown-fields":true},
+                "refs":{"type":"array","items":{"type":"object","properties":{"name":{"type":"string"}}}}}}}}"#,
+            &arena,
+        );
+        let schema = Schema::parse(schema.unwrap(), &Path::default()).unwrap();
+        for (source, expected) in [
+            ("by.spec.name == object.metadata.name", None),
+            ("by.spec.any.x == 1 && by.metadata.labels.a == 'b'", None),
+            ("by.spec.refs[0].name == 'a'", None),
+            ("by.spec.?nam.orValue('') == 'a'", Some("by.spec.nam")),
+            ("by.spec.refs[0].nam == 'a'", Some("by.spec.refs[0].nam")),
+            ("by.status.x == 'a'", Some("by.status.x")),
+        ] {
+            let relation = Relation::condition(source, release()).unwrap();
+            assert_eq!(
+                relation.unknown_fields_of_by(&schema).first().map(String::as_str),
+                expected,
+                "{source}"
+            );
+        }
     }
 
     #[test]

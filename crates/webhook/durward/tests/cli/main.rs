@@ -23,6 +23,7 @@ mod doctor;
 mod etcd;
 mod fleet;
 mod harness;
+mod in_use;
 mod inject;
 mod lxcfs;
 mod manifests;

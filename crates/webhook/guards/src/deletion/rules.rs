@@ -248,6 +248,7 @@ mod tests {
 
     use super::super::fixture::config;
     use super::*;
+    use crate::match_conditions;
 
     fn entry(yaml: &str) -> WebhookEntry {
         webhook(&config(yaml))
@@ -270,6 +271,71 @@ mod tests {
         );
         assert_eq!((entry.webhook_type, entry.has_side_effects), (WebhookType::Validating, false));
         assert_eq!((entry.failure_policy, entry.timeout_seconds), (FailurePolicy::Fail, 10));
+    }
+
+    const RULES: &str = "inUse: {library: [storageclasses, secrets], rules: [\
+        {name: own, protects: {resource: configmaps, namespaces: [shop]}, usedBy: [{resource: pods, version: v1}]}]}";
+
+    #[test]
+    fn each_kind_of_in_use_rules_has_an_entry() {
+        let config = config(RULES);
+        let entries = webhooks(&config);
+        let shown: Vec<_> =
+            entries.iter().skip(1).map(|entry| (entry.name.as_str(), entry.failure_policy)).collect();
+        let expected = [
+            ("storageclasses.storage.k8s.io.in-use", FailurePolicy::Ignore),
+            ("secrets.in-use", FailurePolicy::Ignore),
+            ("configmaps.in-use", FailurePolicy::Fail),
+        ];
+        assert_eq!(shown, expected);
+        assert_eq!(entries[2].object_selector.to_string(), "owner notin (helm)");
+        assert_eq!(entries[3].namespace_selector.to_string(), "kubernetes.io/metadata.name in (shop)");
+    }
+
+    #[test]
+    fn cascades_and_the_install_namespace_are_not_reviewed_by_in_use_rules() {
+        let config = config(&format!("namespace: guards\n{RULES}"));
+        let entries = webhooks(&config);
+        let object = json!({"metadata": {"name": "a"}});
+        let is_sent = |entry: &WebhookEntry, user: &str, namespace: Option<&str>| {
+            let mut request =
+                json!({"userInfo": {"username": user, "groups": []}, "operation": "DELETE", "resource": {}});
+            request["namespace"] = namespace.into();
+            if namespace.is_none() {
+                request.as_object_mut().unwrap().remove("namespace");
+            }
+            match_conditions::send(entry, &request, &json!(null), &object)
+        };
+        let (classes, maps) = (&entries[1], &entries[3]);
+        assert!(is_sent(classes, "ann", None) && is_sent(maps, "ann", Some("shop")));
+        assert!(!is_sent(maps, "ann", Some("guards")));
+        for user in
+            ["system:serviceaccount:kube-system:generic-garbage-collector", "system:kube-controller-manager"]
+        {
+            assert!(!is_sent(classes, user, None) && !is_sent(maps, user, Some("shop")), "{user}");
+        }
+    }
+
+    #[test]
+    fn in_use_rules_ask_for_what_they_list_and_for_no_secret() {
+        let config = config(RULES);
+        let Permissions { own, .. } = permissions(&config);
+        let own = lines(&own);
+        for expected in [
+            "storage.k8s.io/storageclasses get,list",
+            "/configmaps get,list",
+            "/persistentvolumes list",
+            "/pods list",
+        ] {
+            assert!(own.iter().any(|line| line == expected), "{expected}: {own:?}");
+        }
+        assert!(!own.iter().any(|line| line.contains("/secrets")), "{own:?}");
+        assert_eq!(own.iter().filter(|line| *line == "/pods list").count(), 1);
+        let guarded: Vec<_> = guarded(&config).iter().map(|one| one.resource.to_string()).collect();
+        assert!(
+            guarded.contains(&"configmaps".to_owned()) && !guarded.contains(&"secrets".to_owned()),
+            "{guarded:?}"
+        );
     }
 
     #[test]

@@ -2,13 +2,18 @@
 //!
 //! `doctor fleet` reports acknowledgements that expire, and groups that Durward can't read, by the same rules as reviews.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::acknowledge;
 use super::config::Config;
+use super::in_use::{InUseKind, Rule};
 use super::target::DeletionKind;
 use ::config::time;
+use cluster::Resource;
 use cluster::fleet::{Fleet, FleetMember};
+use policy::schema::Schema;
 
 /// The time before the end at which an acknowledgement is reported: long enough for an operator to notice it.
 const SOON: Duration = Duration::from_secs(3 * 24 * 3600);
@@ -64,6 +69,27 @@ impl Survey {
             resource.group == group && resource.singular() == word
         };
         self.config.kinds().find(is_it)
+    }
+
+    /// Returns the custom resources that in-use rules read.
+    pub fn custom_resources(&self) -> BTreeSet<Resource> {
+        let kinds = self.config.in_use.kinds.iter();
+        let of_kind = |kind: &Arc<InUseKind>| {
+            let listed = kind.rules.iter().flat_map(Rule::listed).map(|(resource, _)| resource.clone());
+            listed.chain([kind.resource.clone()]).collect::<Vec<_>>()
+        };
+        kinds.flat_map(of_kind).filter(|resource| !policy::kinds::is_built_in(&resource.group)).collect()
+    }
+
+    /// Returns the fields that in-use rules read and that a custom resource does not have by its schema, by rule.
+    pub fn unknown_fields(&self, of: &Resource, schema: &Schema) -> Vec<(String, String)> {
+        let kinds = self.config.in_use.kinds.iter();
+        let rules = kinds.flat_map(|kind| kind.rules.iter().map(move |rule| (&kind.resource, rule)));
+        let named = |(protected, rule): (&Resource, &Rule)| {
+            let fields = rule.unknown_fields(protected, of, schema);
+            fields.into_iter().map(|field| (rule.name.to_string(), field)).collect::<Vec<_>>()
+        };
+        rules.flat_map(named).collect()
     }
 
     /// Whether Durward can read the custom objects of this group.

@@ -8,13 +8,15 @@ mod fixes;
 use std::path::Path;
 use std::time::{Instant, SystemTime};
 
-use cluster::fleet::{Cluster, Fleet, FleetMember, LOCAL, ListQuery};
-use cluster::{Reader, Resource, cause};
+use cluster::fleet::{Cluster, Fleet, FleetMember, GetQuery, LOCAL, ListQuery, Part};
+use cluster::{Address, Reader, Resource, cause};
 use console::exit::Stop;
 use console::output::{ProgressLine, Style};
 use futures_util::StreamExt as _;
 use futures_util::stream;
-use guards::deletion::{Survey, Validity};
+use guards::deletion::{DeletionKind, Survey, Validity};
+use policy::crd::Crd;
+use policy::value::{Arena, read_json};
 use serde::Serialize;
 
 use super::finding::{self, Finding, Subject};
@@ -105,6 +107,7 @@ async fn examine_clusters(context: &FleetContext) -> FleetReport {
         findings.extend(found);
     }
     findings.extend(unreadable_groups(reader, &context.survey).await);
+    findings.extend(unknown_fields(reader, &context.survey).await);
     findings.extend(overrides(context, &fixes).await);
     findings.extend(acknowledgements(&context.survey, &members, context.clients.context.now(), &fixes));
     FleetReport { clusters, findings, is_listed: listed.is_ok(), local: context.local_name() }
@@ -172,6 +175,29 @@ async fn unreadable_groups(reader: &dyn Reader, survey: &Survey) -> Option<Findi
     );
     let why = "Durward cannot check whether these CRDs are in use, so it denies their deletion";
     Some(Finding::new(None, "groups", what, why, fix))
+}
+
+/// Reports fields that in-use rules read and that the CRD on the control plane does not have.
+async fn unknown_fields(reader: &dyn Reader, survey: &Survey) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for resource in survey.custom_resources() {
+        let (crds, name) = (DeletionKind::Crd.resource(), resource.to_string());
+        let address = Address { resource: &crds, namespace: "", name: &name };
+        let query = GetQuery { address, part: Part::Whole };
+        // A cluster that cannot be read is already a finding, and not every kind has a CRD here.
+        let found = reader.get_object(&Cluster::Local, query, Instant::now() + ANSWER_WITHIN).await;
+        let Some(raw) = found.ok().flatten().and_then(|object| object.raw) else { continue };
+        let arena = Arena::new();
+        let crd = read_json(raw.get(), &arena).ok().and_then(|value| Crd::read(value).ok());
+        let version = crd.as_ref().and_then(|crd| crd.version(&resource.version));
+        let Some(schema) = version.and_then(|version| version.schema.as_ref()) else { continue };
+        for (rule, field) in survey.unknown_fields(&resource, schema) {
+            let what = format!("the in-use rule {rule} reads {field}, which {name} does not have");
+            let why = "Durward finds no object that uses another by this field, so it can allow a deletion";
+            findings.push(Finding::new(None, "unknown-field", what, why, format!("correct the rule {rule}")));
+        }
+    }
+    findings
 }
 
 /// Reports namespaces and CRDs that still have annotations of overrides.

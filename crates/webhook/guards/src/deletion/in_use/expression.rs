@@ -8,6 +8,7 @@ use cluster::fleet::Object;
 use policy::expression::{ExpressionError, Refused};
 use policy::relation::Relation;
 use policy::release::{NEWEST, Release};
+use policy::schema::Schema;
 use policy::value::{Arena, Value, read_json};
 use serde_json::json;
 
@@ -60,6 +61,16 @@ impl RuleExpression {
     /// Whether it reads more of `by` than a List of metadata has.
     pub(super) fn needs_whole_by(&self) -> bool {
         !self.relation.reads_only_metadata_of_by(&OF_BY)
+    }
+
+    /// Returns the fields that the schema of the used object does not have.
+    pub(super) fn unknown_in_object(&self, schema: &Schema) -> Vec<String> {
+        self.relation.unknown_fields_of_object(schema)
+    }
+
+    /// Returns the fields that the schema of the using object does not have.
+    pub(super) fn unknown_in_by(&self, schema: &Schema) -> Vec<String> {
+        self.relation.unknown_fields_of_by(schema)
     }
 
     /// Returns a selector for an object.

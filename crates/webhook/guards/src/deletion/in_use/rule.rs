@@ -9,6 +9,7 @@ use ::config::{Selector, SelectorExt as _};
 use admission::Cause;
 use cluster::fleet::{Object, Part};
 use cluster::{Resource, cause};
+use policy::schema::Schema;
 
 use super::super::queries::{self, InUseRule, ListScope, Noun, ResourceQuery};
 use super::expression::{RuleExpression, UsedObject};
@@ -62,6 +63,27 @@ impl Rule {
     /// Returns the Lists that show whether an object is in use.
     pub(in crate::deletion) fn queries(&self, object: &UsedObject) -> Result<Vec<ResourceQuery>, Cause> {
         self.used_by.iter().map(|using| using.query(&self.name, object)).collect()
+    }
+
+    /// Returns the fields that expressions read and that a kind does not have by its schema.
+    pub(in crate::deletion) fn unknown_fields(
+        &self,
+        protected: &Resource,
+        of: &Resource,
+        schema: &Schema,
+    ) -> Vec<String> {
+        let mut fields = Vec::new();
+        for using in &self.used_by {
+            for expression in using.expressions() {
+                if of.is(&protected.group, &protected.plural) {
+                    fields.extend(expression.unknown_in_object(schema));
+                }
+                if *of == using.resource {
+                    fields.extend(expression.unknown_in_by(schema));
+                }
+            }
+        }
+        fields
     }
 
     /// Returns what the rule covers, for `config check`.
