@@ -46,12 +46,10 @@ fn delete(cluster: &Cluster, path: &str) -> Result<Attempt> {
     Ok(Attempt::new(cluster.api().delete(path)?, &DELETION))
 }
 
-/// Returns a pod that no node runs.
-fn pod(name: &str, spec: Value) -> Value {
-    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec});
-    pod["spec"]["containers"] = json!([{"name": "app", "image": "images.example/app:1"}]);
-    pod["spec"]["nodeSelector"] = json!({"example.org/none": "true"});
-    pod
+/// Returns a pod that no node runs and that mounts a `ConfigMap`.
+fn pod(name: &str, config_map: &str) -> Value {
+    let volumes = json!([{"name": "v", "configMap": {"name": config_map}}]);
+    json!({"kind": "Pod", "metadata": {"name": name}, "spec": {"volumes": volumes}})
 }
 
 /// An object of a kind in a namespace, or cluster-wide.
@@ -61,8 +59,16 @@ struct Created<'a> {
 }
 
 impl<'a> Created<'a> {
-    fn new(namespace: &Namespace<'a>, resource: &str, object: Value) -> Result<Self> {
+    /// Creates an object. `resource` is as in a path: `v1/pods`, `apps/v1/deployments`.
+    fn new(namespace: &Namespace<'a>, resource: &str, object: &Value) -> Result<Self> {
         let cluster = namespace.cluster();
+        let mut object = object.clone();
+        let (version, _) = resource.rsplit_once('/').context("a resource without a version")?;
+        object["apiVersion"] = version.into();
+        if object["kind"] == "Pod" {
+            object["spec"]["containers"] = json!([{"name": "app", "image": "images.example/app:1"}]);
+            object["spec"]["nodeSelector"] = json!({"example.org/none": "true"});
+        }
         let is_cluster_wide = ["classes", "clusterissuers"].iter().any(|word| resource.ends_with(word));
         let collection = match resource.strip_prefix("v1/") {
             _ if is_cluster_wide => format!("/apis/{resource}"),
@@ -70,7 +76,7 @@ impl<'a> Created<'a> {
             None => namespace.path(resource),
         };
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        until(&format!("{resource} to be served"), || {
+        until(format_args!("{resource} to be served"), || {
             let answer = cluster.api().create(&collection, &object)?;
             ensure!(answer.status == 404 || answer.is_success(), "{}", answer.message());
             Ok((answer.is_success(), answer.message().to_owned()))
@@ -82,13 +88,13 @@ impl<'a> Created<'a> {
         self.cluster.api().delete(&self.path)?.succeeded().map(drop)
     }
 
-    /// Expects that no deletion is allowed, and that the denial names one using object of this kind.
+    /// Expects that a deletion is denied with this end of the first line.
     fn is_used_by(&self, what: &str) -> Result<()> {
         let answer = self.cluster.api().delete(&self.path)?;
         let message = answer.message();
         let is_denied = answer.status == 403
             && message.contains(".in-use.durward.dev\" denied the request: ")
-            && message.contains(&format!("is still in use: 1 {what}"));
+            && message.contains(&format!("is still in use: {what}\n"));
         ensure!(is_denied, "{}: {} {message}", self.path, answer.status);
         Ok(())
     }
@@ -111,10 +117,18 @@ fn install_custom_resources(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Returns an object of a custom resource.
-fn custom(kind: &str, name: &str, spec: Value) -> Value {
-    let (group, version, ..) = CUSTOM.iter().find(|row| row.3 == kind).expect("a kind of the table");
-    json!({"apiVersion": format!("{group}/{version}"), "kind": kind, "metadata": {"name": name}, "spec": spec})
+/// A row of `in_use.yaml`.
+#[derive(serde::Deserialize)]
+struct Row {
+    used: ObjectOf,
+    by: ObjectOf,
+    denial: String,
+}
+
+#[derive(serde::Deserialize)]
+struct ObjectOf {
+    resource: String,
+    object: Value,
 }
 
 #[e2e::case]
@@ -124,160 +138,31 @@ fn each_rule_of_the_library_denies_in_use_and_allows_free(context: &'static Test
     let (_installation, durward) = Installation::start(context, &cluster, GUARD, "durward-in-use")?;
     let shop = cluster.namespace("shop")?;
     await_rules(&shop)?;
-    let named =
-        |kind: &str, name: &str| json!({"kind": kind, "apiVersion": "v1", "metadata": {"name": name}});
-    let class = |api: &str, kind: &str, more: Value| {
-        let mut class = json!({"apiVersion": api, "kind": kind, "metadata": {"name": "fast"}});
-        class.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
-        class
-    };
-    let using = |object: Value| ("v1/pods", object);
-    let secret_pod = || pod("web", json!({"volumes": [{"name": "v", "secret": {"secretName": "app"}}]}));
-    let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
-        "spec": {"storageClassName": "fast", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
-    let ingress = |spec: Value| {
-        json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "web"},
-        "spec": {"defaultBackend": {"service": {"name": "web", "port": {"number": 80}}}, "tls": spec["tls"], "ingressClassName": spec["class"]}})
-    };
-    let parent = json!({"parentRefs": [{"name": "edge"}]});
-    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "puller"}, "imagePullSecrets": [{"name": "app"}]});
-    let priority = class("scheduling.k8s.io/v1", "PriorityClass", json!({"value": 7}));
-    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
-        "spec": {"replicas": 0, "selector": {"matchLabels": {"app": "web"}}, "template": {"metadata": {"labels": {"app": "web"}},
-            "spec": {"priorityClassName": "fast", "containers": [{"name": "app", "image": "images.example/app:1"}]}}}});
-    let issuer = |kind: &str| json!({"secretName": "tls", "issuerRef": {"name": "ca", "kind": kind}});
-    let routes = ["HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute"].map(|kind| {
-        let (group, version, plural, ..) =
-            CUSTOM.iter().find(|row| row.3 == kind).expect("a kind of the table");
-        (format!("{group}/{version}/{plural}"), custom(kind, "web", parent.clone()), kind.to_lowercase())
-    });
-    let gateways = "gateway.networking.k8s.io/v1/gateways";
-    let certificates = "cert-manager.io/v1/certificates";
-    let mut rows: Vec<(&str, Value, String, Value, String)> = Vec::new();
-    let mut row = |protected: (&'static str, Value), by: (&str, Value), what: &str| {
-        rows.push((protected.0, protected.1, by.0.to_owned(), by.1, what.to_owned()));
-    };
-    row(
-        ("v1/configmaps", named("ConfigMap", "app")),
-        using(pod("web", json!({"volumes": [{"name": "v", "configMap": {"name": "app"}}]}))),
-        "pod (web)",
-    );
-    row(("v1/secrets", named("Secret", "app")), using(secret_pod()), "pod\n");
-    row(("v1/secrets", named("Secret", "app")), ("v1/serviceaccounts", account), "serviceaccount\n");
-    row(
-        ("v1/secrets", named("Secret", "app")),
-        ("networking.k8s.io/v1/ingresses", ingress(json!({"tls": [{"secretName": "app"}]}))),
-        "ingress\n",
-    );
-    row(
-        ("v1/serviceaccounts", named("ServiceAccount", "runner")),
-        using(pod("web", json!({"serviceAccountName": "runner"}))),
-        "pod (web)",
-    );
-    row(
-        (
-            "storage.k8s.io/v1/storageclasses",
-            class("storage.k8s.io/v1", "StorageClass", json!({"provisioner": "example.org/x"})),
-        ),
-        ("v1/persistentvolumeclaims", claim),
-        "PVC (",
-    );
-    row(
-        ("scheduling.k8s.io/v1/priorityclasses", priority.clone()),
-        using(pod("web", json!({"priorityClassName": "fast"}))),
-        "pod (",
-    );
-    row(
-        ("scheduling.k8s.io/v1/priorityclasses", priority),
-        ("apps/v1/deployments", deployment),
-        "Deployment (",
-    );
-    row(
-        (
-            "networking.k8s.io/v1/ingressclasses",
-            class("networking.k8s.io/v1", "IngressClass", json!({"spec": {"controller": "example.org/x"}})),
-        ),
-        ("networking.k8s.io/v1/ingresses", ingress(json!({"class": "fast"}))),
-        "ingress (",
-    );
-    row(
-        (
-            "node.k8s.io/v1/runtimeclasses",
-            class("node.k8s.io/v1", "RuntimeClass", json!({"handler": "runc"})),
-        ),
-        using(pod("web", json!({"runtimeClassName": "fast"}))),
-        "pod (",
-    );
-    row(
-        ("gateway.networking.k8s.io/v1/gatewayclasses", custom("GatewayClass", "fast", json!({}))),
-        (gateways, custom("Gateway", "edge", json!({"gatewayClassName": "fast"}))),
-        "gateway (",
-    );
-    for (resource, route, what) in routes {
-        row(
-            (gateways, custom("Gateway", "edge", json!({"gatewayClassName": "x"}))),
-            (&resource, route),
-            &format!("{what} ("),
-        );
-    }
-    row(
-        ("cert-manager.io/v1/clusterissuers", custom("ClusterIssuer", "ca", json!({}))),
-        (certificates, custom("Certificate", "tls", issuer("ClusterIssuer"))),
-        "certificate (",
-    );
-    row(
-        ("cert-manager.io/v1/issuers", custom("Issuer", "ca", json!({}))),
-        (certificates, custom("Certificate", "tls", issuer("Issuer"))),
-        "certificate (",
-    );
-    row(
-        (
-            "external-secrets.io/v1/externalsecrets",
-            custom("ExternalSecret", "x", json!({"target": {"name": "app"}})),
-        ),
-        using(secret_pod()),
-        "pod (web)",
-    );
-    row(
-        (certificates, custom("Certificate", "x", json!({"secretName": "app"}))),
-        using(secret_pod()),
-        "pod (web)",
-    );
-    row(
-        ("bitnami.com/v1alpha1/sealedsecrets", custom("SealedSecret", "app", json!({}))),
-        using(secret_pod()),
-        "pod (web)",
-    );
-    for (protected, object, resource, user, what) in rows {
-        let described = format!("{protected} by {resource}");
+    let rows: Vec<Row> = serde_saphyr::from_str(include_str!("in_use.yaml"))?;
+    for Row { used, by, denial } in rows {
         let check = || {
-            let used = Created::new(&shop, protected, object)?;
-            let by = Created::new(&shop, &resource, user)?;
-            used.is_used_by(&what)?;
-            by.removed()?;
-            delete(&cluster, &used.path)?.allowed()?;
-            await_gone(&cluster, &used.path)
+            let protected = Created::new(&shop, &used.resource, &used.object)?;
+            let using = Created::new(&shop, &by.resource, &by.object)?;
+            protected.is_used_by(&denial.replace("NAMESPACE", shop.name()))?;
+            using.removed()?;
+            delete(&cluster, &protected.path)?.allowed()?;
+            await_gone(&cluster, &protected.path)
         };
-        check().context(described)?;
+        check().with_context(|| format!("{} by {}", used.resource, by.resource))?;
     }
-    // Durward reads no Secret and stores none.
+    // Durward reads no Secret.
     let log = durward.log()?;
     ensure!(!log.contains("/secrets"), "a request for Secrets is in the log");
-    let denied = durward
-        .metrics()?
-        .sum("durward_policy_outcomes_total", &[("policy", "secrets"), ("outcome", "deny")]);
+    let labels = [("policy", "secrets"), ("outcome", "deny")];
+    let denied = durward.metrics()?.sum("durward_policy_outcomes_total", &labels);
     ensure!(denied > 2.5, "{denied} denials of the rule secrets are counted");
     Ok(())
 }
 
 /// Waits until the API server sends deletions to Durward.
 fn await_rules(shop: &Namespace<'_>) -> Result<()> {
-    let used = Created::new(shop, "v1/configmaps", json!({"metadata": {"name": "probe"}}))?;
-    let by = Created::new(
-        shop,
-        "v1/pods",
-        pod("probe", json!({"volumes": [{"name": "v", "configMap": {"name": "probe"}}]})),
-    )?;
+    let used = Created::new(shop, "v1/configmaps", &json!({"metadata": {"name": "probe"}}))?;
+    let by = Created::new(shop, "v1/pods", &pod("probe", "probe"))?;
     let dry_run = format!("{}?dryRun=All", used.path);
     retry_until(
         "the rules to be in force",
@@ -295,46 +180,23 @@ fn deletions_that_take_others_along_end(context: &'static TestContext) -> Result
     let cluster = cluster(context)?;
     let (_installation, _durward) = Installation::start(context, &cluster, GUARD, "durward-cascades")?;
     await_rules(&cluster.namespace("probe")?)?;
-    let configured = pod("web", json!({"volumes": [{"name": "v", "configMap": {"name": "app"}}]}));
-    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "app"}});
+    let configured = pod("web", "app");
+    let map = json!({"kind": "ConfigMap", "metadata": {"name": "app"}});
 
     let both = cluster.namespace("both")?;
-    Created::new(&both, "v1/configmaps", map.clone())?;
-    Created::new(&both, "v1/pods", configured.clone())?;
+    Created::new(&both, "v1/configmaps", &map)?;
+    Created::new(&both, "v1/pods", &configured)?;
     let path = format!("/api/v1/namespaces/{}", both.name());
     delete(&cluster, &path)?.allowed()?;
     await_gone(&cluster, &path)?;
 
     for policy in ["background", "foreground"] {
-        let owned = cluster.namespace("owned")?;
-        let mut template = configured["spec"].clone();
-        template["volumes"][0]["configMap"]["name"] = "owned".into();
-        let deployment = Created::new(
-            &owned,
-            "apps/v1/deployments",
-            json!({
-                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
-                "spec": {"selector": {"matchLabels": {"app": "web"}},
-                    "template": {"metadata": {"labels": {"app": "web"}}, "spec": template}},
-            }),
-        )?;
-        let uid = cluster.api().get(&deployment.path)?.succeeded()?.body["metadata"]["uid"].clone();
-        let owner = json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": uid, "blockOwnerDeletion": true}]);
-        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owned", "ownerReferences": owner}});
-        let used = Created::new(&owned, "v1/configmaps", map)?;
-        until("the pod of the Deployment", || {
-            let attempt = delete(&cluster, &format!("{}?dryRun=All", used.path))?;
-            Ok((attempt.contains("still in use"), "the ConfigMap is free".to_owned()))
-        })?;
-        let cascade = format!("--cascade={policy}");
-        let command = ["delete", "deployment", "web", "-n", owned.name(), &cascade, "--timeout=60s"];
-        cluster.kubectl().run(&command)?.succeeded()?;
-        await_gone(&cluster, &used.path)?;
+        an_owner_takes_its_config_map_along(&cluster, policy)?;
     }
 
     let pruned = cluster.namespace("pruned")?;
-    let used = Created::new(&pruned, "v1/configmaps", map)?;
-    let by = Created::new(&pruned, "v1/pods", configured)?;
+    let used = Created::new(&pruned, "v1/configmaps", &map)?;
+    let by = Created::new(&pruned, "v1/pods", &configured)?;
     let mut left = vec![used.path.as_str(), by.path.as_str()];
     for attempt in 0.. {
         left.retain(|path| {
@@ -347,4 +209,30 @@ fn deletions_that_take_others_along_end(context: &'static TestContext) -> Result
         ensure!(attempt < 10, "{left:?} are left");
     }
     Ok(())
+}
+
+/// Deletes a Deployment whose pods use a `ConfigMap` that it owns.
+fn an_owner_takes_its_config_map_along(cluster: &Cluster, policy: &str) -> Result<()> {
+    let owned = cluster.namespace("owned")?;
+    let pod = json!({
+        "containers": [{"name": "app", "image": "images.example/app:1"}],
+        "volumes": [{"name": "v", "configMap": {"name": "owned"}}],
+    });
+    let spec = json!({
+        "selector": {"matchLabels": {"app": "web"}},
+        "template": {"metadata": {"labels": {"app": "web"}}, "spec": pod},
+    });
+    let deployment = json!({"kind": "Deployment", "metadata": {"name": "web"}, "spec": spec});
+    let deployment = Created::new(&owned, "apps/v1/deployments", &deployment)?;
+    let uid = cluster.api().get(&deployment.path)?.succeeded()?.body["metadata"]["uid"].clone();
+    let owner = json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": uid, "blockOwnerDeletion": true}]);
+    let map = json!({"kind": "ConfigMap", "metadata": {"name": "owned", "ownerReferences": owner}});
+    let used = Created::new(&owned, "v1/configmaps", &map)?;
+    let dry_run = format!("{}?dryRun=All", used.path);
+    let try_delete = || delete(cluster, &dry_run);
+    retry_until("the pod of the Deployment", try_delete, |attempt| attempt.contains("still in use"))?;
+    let cascade = format!("--cascade={policy}");
+    let command = ["delete", "deployment", "web", "-n", owned.name(), &cascade, "--timeout=60s"];
+    cluster.kubectl().run(&command)?.succeeded()?;
+    await_gone(cluster, &used.path)
 }

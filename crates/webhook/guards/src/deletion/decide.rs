@@ -4,7 +4,7 @@
 //! rules with the facts. A deletion is allowed only if every cluster of the fleet is in the facts. A cluster that could not be read
 //! makes the ruling Unknown unless it is acknowledged.
 
-use admission::{Cause, Request, Ruling, Verdict};
+use admission::{Cause, Request, ReviewedObject, Ruling, Verdict};
 
 use super::case::Case;
 use super::cluster_facts::{ClusterFacts, UsageState};
@@ -45,7 +45,7 @@ pub(super) fn open(config: &Config, request: &Request<'_>) -> Result<Target, Box
 /// Reserves memory for a whole object that expressions read.
 fn charge_whole(kind: &DeletionKind, request: &Request<'_>) -> Result<(), Cause> {
     let is_read = matches!(kind, DeletionKind::InUse(kind) if kind.needs_whole());
-    charge_parsed(request, request.old_object.iter().filter(|_| is_read).map(|object| object.raw()))
+    charge_parsed(request, request.old_object.iter().filter(|_| is_read).map(ReviewedObject::raw))
 }
 
 /// Decides by the metadata of the stored object. Without a ruling, the facts decide.
