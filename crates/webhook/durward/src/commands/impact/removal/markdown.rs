@@ -80,7 +80,9 @@ fn details(one: &RemovedObject, here: &str) -> String {
         return String::new();
     }
     let list = output::lines(found.into_iter().map(|line| format!("- {line}")));
-    format!("<details><summary>{}</summary>\n\n{list}\n</details>\n\n", escape(&one.object.short()))
+    // Mentions are not searched in code.
+    let name = escape(&admission::text::one_line(&one.object.short()));
+    format!("<details><summary><code>{name}</code></summary>\n\n{list}\n</details>\n\n")
 }
 
 fn cluster(at: usize, of: &ClusterImpact, here: &str) -> String {
