@@ -240,13 +240,12 @@ impl RemovalReport {
         lines.extend(self.facts());
         for one in &self.removed {
             lines.push(String::new());
-            lines.push(match &one.impact {
-                Some(impact) => format_impact(impact, detail, self.here, style).trim_end().to_owned(),
-                None => {
-                    let summary = paint(one.verdict, style, &one.summary);
-                    format!("{}  {summary}", style.bold(&one.object.short()))
-                }
-            });
+            if let Some(impact) = &one.impact {
+                lines.push(format_impact(impact, detail, self.here, style).trim_end().to_owned());
+            } else {
+                let summary = paint(one.verdict, style, &one.summary);
+                lines.push(format!("{}  {summary}", style.bold(&one.object.short())));
+            }
             lines.extend(one.notes().iter().map(|note| style.dim(&format!("  {note}"))));
         }
         let others = self.others();
