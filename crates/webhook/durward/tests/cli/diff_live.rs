@@ -303,7 +303,7 @@ fn peak_memory(dir: &TestDir, more: &[&str]) -> (u64, Run) {
 #[ignore = "takes minutes: 100,000 objects"]
 fn a_hundred_thousand_objects_take_less_than_256_mib() {
     const ALL: usize = 100_000;
-    for (every, formats) in [(1_000, &["text", "json"][..]), (1, &["text", "json", "sarif"])] {
+    for (every, formats) in [(1, &["sarif", "json", "text"][..]), (1_000, &["text"])] {
         let dir = cluster(move |path| {
             page(path, ALL, |at| {
                 let tags: Vec<String> = (0..70).map(|tag| format!("tag-{tag:06}")).collect();
