@@ -7,9 +7,10 @@ use config::Problem;
 use serde::{Serialize, Serializer};
 
 /// The result of a command that completed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Exit {
     /// 0
+    #[default]
     Done,
     /// 1
     No,

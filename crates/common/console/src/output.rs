@@ -68,7 +68,9 @@ pub fn json(value: &impl Serialize) -> Result<(), Stop> {
 pub fn plain_json(value: &impl Serialize) -> Result<String, Stop> {
     let text = serde_json::to_string_pretty(value)
         .map_err(|error| Stop::fault(Problem::new("the result is not JSON").why(error.to_string())))?;
-    Ok((escaped(text) + "\n").replace("##[", "#\\u0023["))
+    let text = escaped(text) + "\n";
+    // A result can be long, so it is copied only if it must be.
+    Ok(if text.contains(OLD_COMMAND) { text.replace(OLD_COMMAND, "#\\u0023[") } else { text })
 }
 
 /// Escapes unprintable characters in JSON.

@@ -2,6 +2,7 @@
 
 use config::Place;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
@@ -32,8 +33,23 @@ pub struct Rules {
     ids: Vec<String>,
 }
 
+#[derive(Serialize)]
+struct Log<R> {
+    #[serde(rename = "$schema")]
+    schema: &'static str,
+    runs: [Run<R>; 1],
+    version: &'static str,
+}
+
+#[derive(Serialize)]
+struct Run<R> {
+    #[serde(flatten)]
+    run: Value,
+    results: Vec<R>,
+}
+
 /// Returns a log with one run. `run` has the parts that are particular to a command.
-pub fn log(mut run: Value, rules: Rules, results: Vec<Value>) -> Value {
+pub fn log<R: Serialize>(mut run: Value, rules: Rules, results: Vec<R>) -> impl Serialize {
     run["tool"] = json!({"driver": {
         "name": "durward",
         "informationUri": env!("CARGO_PKG_REPOSITORY"),
@@ -41,8 +57,7 @@ pub fn log(mut run: Value, rules: Rules, results: Vec<Value>) -> Value {
         "rules": Value::Array(rules.rules),
     }});
     run["columnKind"] = json!("unicodeCodePoints");
-    run["results"] = Value::Array(results);
-    json!({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
+    Log { schema: SCHEMA, runs: [Run { run, results }], version: "2.1.0" }
 }
 
 impl Rules {

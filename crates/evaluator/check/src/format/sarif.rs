@@ -4,6 +4,7 @@
 //! audit entries `note`. There are no times, so equal runs give equal files.
 
 use console::sarif::{self, Rules, locations};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::parts::{case_text, push_next, with_field};
@@ -18,7 +19,7 @@ const OBJECT: &str = "durward/object";
 const CASE: &str = "durward/case";
 
 /// Returns the report as SARIF.
-pub(super) fn write(report: &CheckReport) -> Value {
+pub(super) fn write(report: &CheckReport) -> impl Serialize + use<> {
     let mut rules = Rules::default();
     let mut results = Vec::new();
     for problem in &report.problems {

@@ -1,12 +1,10 @@
 //! `impact`, `snapshot` and `doctor fleet`, over recorded fleets.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Run, TestDir, copy, durward, durward_in, root};
+use crate::harness::{Run, TestDir, api_server, copy, durward, durward_in, root};
 
 const WORLD: &str = "examples/deletion/healthy";
 const CUT: &str = "examples/deletion/m3-unreachable";
@@ -213,31 +211,8 @@ fn detects_the_fleet_without_a_configuration() {
 #[test]
 fn notes_that_only_a_single_cluster_was_read() {
     let dir = fleet();
-    let plain = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = plain.local_addr().unwrap();
-    // An API server that serves nothing. It ends with the process.
-    std::thread::spawn(move || {
-        for mut caller in plain.incoming().flatten() {
-            let mut head = Vec::new();
-            while !head.ends_with(b"\r\n\r\n") {
-                let mut byte = [0];
-                if caller.read(&mut byte).unwrap_or(0) == 0 {
-                    break;
-                }
-                head.push(byte[0]);
-            }
-            let body = "404 page not found\n";
-            let _ = write!(
-                caller,
-                "HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-                body.len()
-            );
-        }
-    });
-    dir.write(
-        "plain.config",
-        &format!("apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters: [{{name: c, cluster: {{server: 'http://{address}'}}}}]\ncontexts: [{{name: a, context: {{cluster: c, user: ''}}}}]\n"),
-    );
+    let (address, kubeconfig) = api_server(|_| (404, "404 page not found\n".to_owned()));
+    dir.write("plain.config", &kubeconfig);
     let run = dir.run(&["impact", "ns/shop", "--kubeconfig", "plain.config"]);
     let expected = format!("{address}/ is not a Karmada control plane, so only this cluster is read");
     assert!(run.err.contains(&expected), "{}", run.err);

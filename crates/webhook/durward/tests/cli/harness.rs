@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{self, Permissions};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, LazyLock, Mutex};
@@ -56,6 +56,42 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..").canonicalize().unwrap()
 }
 
+/// Starts an API server of plain HTTP that answers each request for a path with a status and a body. It ends with the process.
+/// Returns its address, and a kubeconfig for it.
+pub(crate) fn api_server(
+    answer: impl Fn(&str) -> (u16, String) + Send + Sync + 'static,
+) -> (SocketAddr, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let answer = Arc::new(answer);
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let answer = Arc::clone(&answer);
+            thread::spawn(move || {
+                let mut requests = BufReader::new(stream);
+                let mut line = String::new();
+                while requests.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+                    let path = line.split(' ').nth(1).unwrap().to_owned();
+                    while requests.read_line(&mut line).is_ok_and(|bytes| bytes > 2) {}
+                    line.clear();
+                    let (status, body) = answer(&path);
+                    let format = if body.starts_with('{') { "application/json" } else { "text/plain" };
+                    let head = format!(
+                        "HTTP/1.1 {status} Answer\r\nContent-Type: {format}\r\nContent-Length: {}\r\n\r\n",
+                        body.len()
+                    );
+                    // The command may have ended.
+                    let _ = requests.get_mut().write_all((head + &body).as_bytes());
+                }
+            });
+        }
+    });
+    let kubeconfig = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters: [{{name: c, cluster: {{server: 'http://{address}'}}}}]\ncontexts: [{{name: a, context: {{cluster: c, user: ''}}}}]\n"
+    );
+    (address, kubeconfig)
+}
+
 /// Copies a directory.
 pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
@@ -70,7 +106,7 @@ pub(crate) fn copy(from: &Path, to: &Path) {
     }
 }
 
-fn command(directory: &Path, arguments: &[&str]) -> Command {
+pub(crate) fn command(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_durward"));
     command.args(arguments).current_dir(directory).stderr(Stdio::piped());
     // The cluster of this machine must not be read.

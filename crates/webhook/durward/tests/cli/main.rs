@@ -19,6 +19,7 @@ mod commands;
 mod configuration;
 mod convert;
 mod diff;
+mod diff_live;
 mod doctor;
 mod etcd;
 mod fleet;

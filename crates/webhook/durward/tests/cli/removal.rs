@@ -75,7 +75,7 @@ fn a_renamed_namespace_is_a_removal_and_what_is_in_use_comes_first() {
         "2 removed objects are in use\nfacts of a snapshot of 2026-11-21T10:00:00Z, ",
         "  m2  in use  2 pods (web-0, web-1), 1 PVC (data-web-0)\n",
         "  removed at examples/deletion/change/old/namespaces.yaml:",
-        "ns/archive  stays: argocd.argoproj.io/sync-options: Prune=false\n",
+        "ns/archive stays: argocd.argoproj.io/sync-options: Prune=false\n",
         "also removed: 1 ConfigMap\n",
     ] {
         assert!(run.out.contains(part), "{part:?} is not in {}", run.out);
@@ -298,6 +298,29 @@ fn the_comment_is_a_table_that_fits() {
         "{}",
         run.out.len()
     );
+}
+
+#[test]
+fn the_comment_shows_texts_as_they_are() {
+    let dir = TestDir::new();
+    copy(&root().join(WORLD), &dir.path().join("fleet"));
+    let pods = fs::read_to_string(root().join(WORLD).join("m2/pods.v1.yaml")).unwrap();
+    // The control plane has the pods too.
+    dir.write("fleet/here/pods.v1.yaml", &pods.replace("name: web-0", "name: \"a|b`<i>c_https://d@e#1\""));
+    let old = namespace("shop", "") + "---\napiVersion: x/v1\nkind: \"K|<b>\"\nmetadata: {name: x}\n";
+    dir.write("old.yaml", &(old + &namespace("later", "")));
+    dir.write("new.yaml", "");
+    let arguments = ["impact", "--diff", "old.yaml", "new.yaml", "--snapshot", "fleet", "-o", "markdown"];
+    let run = dir.run(&arguments);
+    let name = r"a\|b\`&lt;i&gt;c\_https&#58;//d@&#8203;e#&#8203;1";
+    for part in [
+        format!("| `ns/shop` | 🔴 in use | the control plane: 2 pods ({name}, web-1); m2: "),
+        format!("- the control plane: in use: 2 pods ({name}, web-1)\n"),
+        r"- also removed: 1 K\|&lt;b&gt;".to_owned(),
+        "| `ns/later` | 🟡 not checked | is not in the snapshot |\n".to_owned(),
+    ] {
+        assert!(run.out.contains(&part), "{part:?} is not in {}", run.out);
+    }
 }
 
 #[test]

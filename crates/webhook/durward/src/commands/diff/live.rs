@@ -1,7 +1,7 @@
 //! `diff crd NEW --live`: writes every object of every cluster again under NEW, in memory.
 //!
-//! OLD is the CRD that a cluster serves. The objects of one page are in memory at a time, and only those that break are kept. An object,
-//! a page or a cluster that can't be read is not decided.
+//! OLD is the CRD that a cluster serves. The objects of one page are in memory at a time, and only those that break are kept, for text the
+//! first ones. An object, a page or a cluster that can't be read is not decided.
 
 use std::borrow::Cow;
 use std::time::Instant;
@@ -24,7 +24,7 @@ use policy::value::Arena;
 use serde::Serialize;
 
 use super::report::{ObjectEffect, Replayed, called};
-use super::{Args, Run, judged, sarif, write};
+use super::{Args, DiffFormat, Run, judged, sarif, write};
 use crate::clients::fleet::{self, ANSWER_WITHIN};
 use crate::clients::runtime;
 
@@ -32,6 +32,9 @@ use crate::clients::runtime;
 const AT_ONCE: usize = 4;
 /// Objects in text output.
 const SHOWN: usize = 10;
+
+/// What is wrong with a CRD that only the old files have.
+pub(super) const REMOVED: &str = "not in NEW: deleting the CRD deletes all its objects";
 
 /// The result of a run.
 #[derive(Debug, Serialize)]
@@ -59,7 +62,7 @@ pub(super) struct LiveCrd {
     #[serde(flatten)]
     pub(super) place: config::Place,
     pub(super) clusters: Vec<LiveCluster>,
-    /// The objects that break or could not be decided.
+    /// The objects that break or could not be decided. For text, only those that are shown.
     pub(super) objects: Vec<Replayed>,
 }
 
@@ -128,6 +131,7 @@ fn judge(args: &Args, old: &[Manifest], new: &[Manifest]) -> Outcome {
                 new: definition,
                 old: file,
                 server: args.kube_version.0,
+                most: if args.output == DiffFormat::Text { SHOWN } else { usize::MAX },
                 line: &line,
             };
             let all = stream::iter(&clusters).map(|of| judge.cluster(of)).buffered(AT_ONCE);
@@ -155,6 +159,8 @@ struct Judge<'a> {
     /// The file OLD.
     old: Option<&'a Manifest>,
     server: u8,
+    /// The number of objects that are kept of one cluster, of invalid and of other ones.
+    most: usize,
     line: &'a ProgressLine,
 }
 
@@ -194,7 +200,13 @@ impl Judge<'_> {
         let replay = Replay { old: &served, new: &self.new.crd, server: self.server };
         while let Some(page) = pages.next().await.map_err(text)? {
             for object in page.objects {
-                objects.extend(Self::object(&replay, version, &object, numbers));
+                let replayed = Self::object(&replay, version, &object, numbers);
+                let is_kept = |one: &Replayed| {
+                    let alike = objects.iter().filter(|other| other.is_invalid() == one.is_invalid());
+                    self.most == usize::MAX || alike.count() < self.most
+                };
+                let kept = replayed.filter(is_kept);
+                objects.extend(kept);
             }
             self.line.show(&format!("{}: {} objects of {} judged", self.name, numbers.objects, of));
         }
@@ -286,7 +298,8 @@ impl LiveReport {
             for object in objects.iter().take(SHOWN) {
                 object.lines(style, &mut lines);
             }
-            let hidden = objects.len().saturating_sub(SHOWN);
+            let all = crd.sum(|one| one.invalid + one.only_create + one.undecided);
+            let hidden = all.saturating_sub(SHOWN);
             if hidden > 0 {
                 lines.push(style.dim(&format!("and {hidden} more objects: -o json has all of them")));
             }
@@ -301,13 +314,8 @@ impl LiveReport {
             }
             lines.push(crd.summary(style));
         }
-        lines.extend(self.removed.iter().map(|name| {
-            format!(
-                "{}: {}",
-                foreign(name),
-                style.red("not in NEW: deleting the CRD deletes all its objects")
-            )
-        }));
+        let removed = self.removed.iter();
+        lines.extend(removed.map(|name| format!("{}: {}", foreign(name), style.red(REMOVED))));
         let incomplete = self.incomplete.iter();
         lines.extend(incomplete.map(|why| format!("{}: {}", style.yellow("could not decide"), foreign(why))));
         output::without_commands(&output::lines(lines)).into_owned()
@@ -315,10 +323,13 @@ impl LiveReport {
 }
 
 impl LiveCrd {
+    fn sum(&self, number: fn(&LiveCluster) -> usize) -> usize {
+        self.clusters.iter().map(number).sum()
+    }
+
     /// Returns the numbers: `12 of 3400 objects in 2 clusters become invalid`.
     fn summary(&self, style: Style) -> String {
-        let sum = |number: fn(&LiveCluster) -> usize| self.clusters.iter().map(number).sum::<usize>();
-        let (all, invalid) = (sum(|one| one.objects), sum(|one| one.invalid));
+        let (all, invalid) = (self.sum(|one| one.objects), self.sum(|one| one.invalid));
         let count =
             |number: usize, noun: &str| format!("{number} {noun}{}", if number == 1 { "" } else { "s" });
         let clusters = self.clusters.iter().filter(|one| one.has_crd).count();
@@ -331,11 +342,11 @@ impl LiveCrd {
             1 => style.red(&format!("1 of {scope} becomes invalid")),
             more => style.red(&format!("{more} of {scope} become invalid")),
         }];
-        let only_create = sum(|one| one.only_create);
+        let only_create = self.sum(|one| one.only_create);
         if only_create > 0 {
             parts.push(format!("{} can be updated, but not created again", count(only_create, "object")));
         }
-        let undecided = sum(|one| one.undecided);
+        let undecided = self.sum(|one| one.undecided);
         if undecided > 0 {
             parts.push(style.yellow(&format!("{} could not be decided", count(undecided, "object"))));
         }

@@ -93,13 +93,13 @@ fn write<T: Serialize>(
     format: DiffFormat,
     report: &T,
     text: impl FnOnce(&T, Style) -> String,
-    sarif: impl FnOnce(&T) -> serde_json::Value,
+    sarif: impl FnOnce(&T) -> sarif::Log<'_>,
 ) -> Result<(), Stop> {
     match format {
         DiffFormat::Text => output::print(&text(report, Style::stdout())),
         DiffFormat::Json => output::json(report),
         DiffFormat::Yaml => output::data(&output::yaml(report)?),
-        DiffFormat::Sarif => output::json(&sarif(report)),
+        DiffFormat::Sarif => output::json(&sarif(report).finish()),
     }
 }
 

@@ -1,9 +1,10 @@
 //! `-o html`: one page without scripts and without outside resources. Clusters are columns; objects, or the kinds of a single object,
 //! are rows.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use guards::deletion::{ClusterImpact, Impact, UsageState};
+use guards::deletion::{ClusterImpact, Impact, ObjectCount, UsageState};
 
 /// Names of objects are shown for this many clusters of an object. The others have only numbers.
 const NAMED_CLUSTERS: usize = 5;
@@ -27,10 +28,8 @@ pub(super) struct PageObject<'a> {
 /// The page.
 pub(super) struct Page<'a> {
     pub(super) headline: String,
-    /// The verdict of the headline.
-    pub(super) verdict: &'static str,
-    /// Sentences under the headline.
-    pub(super) facts: Vec<String>,
+    /// The sentence under the headline.
+    pub(super) facts: Option<String>,
     /// The objects, the worst first.
     pub(super) objects: Vec<PageObject<'a>>,
     /// Sentences at the end.
@@ -48,10 +47,10 @@ impl Page<'_> {
              <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
              <title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<header>\n<h1 class=\"{}\">{}</h1>\n",
             text(&title),
-            self.verdict,
+            self.objects.first().map_or("allow", |worst| worst.verdict),
             text(&self.headline)
         );
-        for fact in &self.facts {
+        if let Some(fact) = &self.facts {
             let _ = writeln!(out, "<p class=\"dim\">{}</p>", text(fact));
         }
         out.push_str("</header>\n<main>\n");
@@ -79,14 +78,8 @@ impl Page<'_> {
 
     /// Adds the table of all objects.
     fn overview(&self, out: &mut String) {
-        let mut clusters: Vec<&str> = Vec::new();
-        for cluster in
-            self.objects.iter().filter_map(|object| object.impact).flat_map(|impact| &impact.clusters)
-        {
-            if !clusters.contains(&cluster.cluster.as_str()) {
-                clusters.push(&cluster.cluster);
-            }
-        }
+        let all = self.objects.iter().filter_map(|object| object.impact).flat_map(|impact| &impact.clusters);
+        let clusters = distinct(all.map(|cluster| cluster.cluster.as_str()));
         self.table(out, "Objects in use by cluster", &clusters, |out| {
             for (at, object) in self.objects.iter().enumerate() {
                 let has_section = object.verdict != "allow" || !object.notes.is_empty();
@@ -168,12 +161,7 @@ impl Page<'_> {
 
     /// Adds the table of the kinds of one object.
     fn kinds(&self, out: &mut String, name: &str, shown: &[&ClusterImpact]) {
-        let mut kinds: Vec<&str> = Vec::new();
-        for count in shown.iter().flat_map(|one| &one.in_use) {
-            if !kinds.contains(&count.what()) {
-                kinds.push(count.what());
-            }
-        }
+        let mut kinds = distinct(shown.iter().flat_map(|one| &one.in_use).map(ObjectCount::what));
         if kinds.is_empty() {
             kinds.push("objects");
         }
@@ -204,7 +192,7 @@ fn cell(found: Option<&ClusterImpact>) -> String {
         UsageState::Empty => "<td></td>".to_owned(),
         UsageState::InUse => {
             let is_open = found.in_use.iter().any(|count| count.number().ends_with('+'));
-            let sum: usize = found.in_use.iter().map(guards::deletion::ObjectCount::objects).sum();
+            let sum: usize = found.in_use.iter().map(ObjectCount::objects).sum();
             format!("<td class=\"u\">{sum}{}</td>", if is_open { "+" } else { "" })
         }
         UsageState::Unknown => {
@@ -212,6 +200,12 @@ fn cell(found: Option<&ClusterImpact>) -> String {
             format!("<td class=\"q\" title=\"{}\">?</td>", text(&reason))
         }
     }
+}
+
+/// Returns texts in the order in which they first occur.
+fn distinct<'t>(texts: impl Iterator<Item = &'t str>) -> Vec<&'t str> {
+    let mut seen = HashSet::new();
+    texts.filter(|text| seen.insert(*text)).collect()
 }
 
 fn list(out: &mut String, lines: impl Iterator<Item = String>) {

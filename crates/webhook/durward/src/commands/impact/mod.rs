@@ -125,23 +125,18 @@ fn show(args: &Args) -> Outcome {
         if !problems.is_empty() {
             return Err(problems.into());
         }
-        Ok(exit(&found))
+        Ok(exit(found.iter().map(verdict)))
     })
 }
 
 /// Returns the impacts as a page, the worst first.
 fn page<'f>(found: &'f [Found], context: &FleetContext) -> Page<'f> {
     let mut ranked: Vec<&Found> = found.iter().collect();
-    let rank = |one: &&Found| match verdict(one) {
-        "deny" => 0,
-        "unknown" => 1,
-        _ => 2,
-    };
-    ranked.sort_by_key(rank);
+    ranked.sort_by_key(|one| rank(verdict(one)));
     let object = |impact: &'f Found| PageObject {
         name: text::short_name(impact),
         verdict: verdict(impact),
-        summary: text::summary(impact),
+        summary: text::summary(impact, context.local_name()),
         notes: Vec::new(),
         impact: Some(impact),
     };
@@ -155,13 +150,8 @@ fn page<'f>(found: &'f [Found], context: &FleetContext) -> Page<'f> {
         (all, _, 0) => format!("{in_use} of {} objects are in use", all.len()),
         (all, ..) => format!("{in_use} of {} objects are in use, {unknown} could not be checked", all.len()),
     };
-    let verdict = match (in_use, unknown) {
-        (0, 0) => "allow",
-        (0, _) => "unknown",
-        _ => "deny",
-    };
-    let facts = found.first().map(|one| format!("facts of {}", one.time)).into_iter().collect();
-    Page { headline, verdict, facts, objects, notes: Vec::new(), here: context.local_name() }
+    let facts = found.first().map(|one| format!("facts of {}", one.time));
+    Page { headline, facts, objects, notes: Vec::new(), here: context.local_name() }
 }
 
 /// Returns the verdict. A cluster that could not be checked counts even if it is acknowledged.
@@ -170,12 +160,21 @@ fn verdict(impact: &Found) -> &'static str {
     if impact.verdict == "allow" && is_unchecked { "unknown" } else { impact.verdict }
 }
 
-fn exit(found: &[Found]) -> Exit {
-    let is = |wanted: &str| found.iter().any(|one| verdict(one) == wanted);
-    match (is("deny"), is("unknown")) {
-        (true, _) => Exit::No,
-        (false, true) => Exit::Unknown,
-        (false, false) => Exit::Done,
+/// Returns the rank of a verdict, the worst first.
+fn rank(verdict: &str) -> u8 {
+    match verdict {
+        "deny" => 0,
+        "unknown" => 1,
+        _ => 2,
+    }
+}
+
+/// Returns the exit code for the worst verdict.
+fn exit(verdicts: impl Iterator<Item = &'static str>) -> Exit {
+    match verdicts.map(rank).min() {
+        Some(0) => Exit::No,
+        Some(1) => Exit::Unknown,
+        _ => Exit::Done,
     }
 }
 

@@ -40,15 +40,16 @@ pub(super) fn short_name(impact: &Impact) -> String {
     format!("{kind}/{space}{}", impact.name)
 }
 
-/// Returns what is in use, or why it is not known, in one line.
-pub(super) fn summary(impact: &Impact) -> String {
+/// Returns what is in use, or why it is not known, in one line. `here` is the name of the local cluster.
+pub(super) fn summary(impact: &Impact, here: &str) -> String {
     if impact.exists == Some(false) {
         return "does not exist".to_owned();
     }
     let of = |state: UsageState| {
-        let clusters = impact.clusters.iter().filter(move |one| one.state == state);
-        let lines: Vec<String> = clusters.map(|one| format!("{}: {}", one.cluster, one.summary)).collect();
-        lines
+        let clusters = impact.clusters.iter().enumerate().filter(move |(_, one)| one.state == state);
+        let called = |at, one| if at == 0 { here } else { one };
+        let lines = clusters.map(|(at, one)| format!("{}: {}", called(at, &one.cluster), one.summary));
+        lines.collect::<Vec<_>>()
     };
     let (in_use, unknown) = (of(UsageState::InUse), of(UsageState::Unknown));
     let incomplete = impact.incomplete.iter().map(|why| why.text.clone());
@@ -108,6 +109,15 @@ pub(super) fn format_impact<'i>(impact: &'i Impact, detail: Detail, here: &'i st
         }
     }
     out
+}
+
+/// Returns a text in the color of a verdict.
+pub(super) fn paint(verdict: &str, style: Style, text: &str) -> String {
+    match verdict {
+        "deny" => style.red(text),
+        "unknown" => style.yellow(text),
+        _ => style.green(text),
+    }
 }
 
 fn headline(impact: &Impact, here: &str, style: Style) -> String {

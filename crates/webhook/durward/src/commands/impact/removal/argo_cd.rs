@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use admission::Cause;
 use cluster::fleet::{Cluster, ListQuery, Part};
 use cluster::{Pages, Reader, Resource, cause};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 
 use super::report::ObjectName;
@@ -79,12 +80,12 @@ impl ArgoCd {
         Some((named(key), self.applications.get(key)?))
     }
 
-    /// Returns the Applications of an `ApplicationSet`, by name.
-    pub(super) fn of_set(&self, namespace: &str, name: &str) -> BTreeMap<ObjectName, &Application> {
+    /// Returns the Applications of an `ApplicationSet`.
+    pub(super) fn of_set(&self, namespace: &str, name: &str) -> Vec<ObjectName> {
         let is_in = |of: &str| namespace.is_empty() || of == namespace;
         let all = self.applications.iter();
         let of_set = all.filter(|((of, _), one)| one.set.as_deref() == Some(name) && is_in(of));
-        of_set.map(|(key, one)| (named(key), one)).collect()
+        of_set.map(|(key, _)| named(key)).collect()
     }
 }
 
@@ -101,23 +102,9 @@ fn named((namespace, name): &(String, String)) -> ObjectName {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Wire {
-    metadata: WireMetadata,
+    metadata: ObjectMeta,
     spec: WireSpec,
     status: WireStatus,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireMetadata {
-    finalizers: Vec<String>,
-    owner_references: Vec<WireOwner>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct WireOwner {
-    kind: String,
-    name: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -136,16 +123,7 @@ struct WireDestination {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct WireStatus {
-    resources: Vec<WireResource>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct WireResource {
-    group: String,
-    kind: String,
-    namespace: String,
-    name: String,
+    resources: Vec<ObjectName>,
 }
 
 impl From<Wire> for Application {
@@ -154,20 +132,13 @@ impl From<Wire> for Application {
         let WireDestination { server, name } = spec.destination;
         let destination = if server.is_empty() { name } else { server };
         let is_finalizer = |text: &String| text.split('/').next() == Some(FINALIZER);
-        let object = |resource: WireResource| {
-            let WireResource { group, kind, namespace, name } = resource;
-            let object = ObjectName { group, kind, namespace, name };
-            (!object.is_crd()).then_some(object)
-        };
+        let mut owners = metadata.owner_references.into_iter().flatten();
+        let set = owners.find(|owner| owner.kind == APPLICATION_SET).map(|owner| owner.name);
         Self {
-            set: metadata
-                .owner_references
-                .into_iter()
-                .find(|owner| owner.kind == APPLICATION_SET)
-                .map(|owner| owner.name),
-            cascades: metadata.finalizers.iter().any(is_finalizer),
+            set,
+            cascades: metadata.finalizers.iter().flatten().any(is_finalizer),
             destination: Some(destination).filter(|of| !IN_CLUSTER.contains(&of.as_str())),
-            resources: status.resources.into_iter().filter_map(object).collect(),
+            resources: status.resources.into_iter().filter(|object| !object.is_crd()).collect(),
         }
     }
 }

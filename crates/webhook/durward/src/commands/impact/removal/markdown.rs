@@ -16,14 +16,7 @@ const MAX_CELL: usize = 300;
 /// Returns the comment. Rows and details that do not fit are counted.
 pub(super) fn write(report: &RemovalReport) -> String {
     let mut out = format!("### Durward: {}\n\n", report.headline());
-    let kept = report.kept.iter().map(|one| format!("- {} stays: `{}`", code(&one.object.short()), one.by));
-    let mut end: Vec<String> = kept.collect();
-    if !report.others.is_empty() {
-        end.push(format!("- also removed: {}", plain(&report.others_text())));
-    }
-    if report.generated > 0 {
-        end.push(format!("- not compared: {} objects with generated names", report.generated));
-    }
+    let mut end: Vec<String> = report.others().iter().map(|line| format!("- {}", plain(line))).collect();
     end.extend(report.facts().map(|facts| format!("\n<sub>{facts}</sub>")));
     let end = cut(output::lines(end), MAX_BYTES / 4);
     let room = |out: &String, more: &str| out.len() + end.len() + more.len() + 200 < MAX_BYTES;
@@ -87,7 +80,9 @@ fn details(one: &RemovedObject, here: &str) -> String {
         return String::new();
     }
     let list = output::lines(found.into_iter().map(|line| format!("- {line}")));
-    format!("<details><summary>{}</summary>\n\n{list}\n</details>\n\n", escape(&one.object.short()))
+    // Mentions are not searched in code.
+    let name = escape(&admission::text::one_line(&one.object.short()));
+    format!("<details><summary><code>{name}</code></summary>\n\n{list}\n</details>\n\n")
 }
 
 fn cluster(at: usize, of: &ClusterImpact, here: &str) -> String {
@@ -101,18 +96,22 @@ fn code(text: &str) -> String {
     format!("`{}`", text.replace(['`', '|', '\n', '\r'], " "))
 }
 
-/// Returns a text of a cluster so that it shows as it is: no link, mention, HTML or table.
+/// Returns a text of a cluster so that it shows as it is: no link, mention, HTML or table. GitHub searches mentions in the finished page,
+/// so an escape does not prevent them, and a space of no width does.
 fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for c in escape(text).chars() {
         match c {
             '\n' | '\r' => plain.push(' '),
-            '@' => plain.push_str("&#64;"),
-            '|' | '\\' | '`' | '*' | '_' | '[' | ']' | '#' | '~' => plain.extend(['\\', c]),
+            '@' | '#' => {
+                plain.push(c);
+                plain.push_str("&#8203;");
+            }
+            '|' | '\\' | '`' | '*' | '_' | '[' | ']' | '~' => plain.extend(['\\', c]),
             _ => plain.push(c),
         }
     }
-    plain
+    plain.replace("://", "&#58;//")
 }
 
 fn escape(text: &str) -> String {

@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use config::Place;
 use console::exit::Exit;
-use console::output::Style;
+use console::output::{self, Style};
 use guards::deletion::{DeletionKind, DeletionSubject, Impact, Survey, UsageState};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use super::argo_cd;
 use crate::commands::impact::html::{Page, PageObject};
-use crate::commands::impact::text::{Detail, format_impact};
+use crate::commands::impact::text::{Detail, format_impact, paint};
+use crate::commands::impact::{exit, rank};
 
 /// Returns an age in its largest unit: `3 h`, `1 day`.
 pub(super) fn age_text(age: Duration) -> String {
@@ -25,7 +27,8 @@ pub(super) fn age_text(age: Duration) -> String {
 }
 
 /// The name of an object, without its version.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(default)]
 pub(super) struct ObjectName {
     pub(super) group: String,
     pub(super) kind: String,
@@ -43,6 +46,20 @@ impl ObjectName {
     pub(super) fn deletion_kind(&self) -> Option<DeletionKind> {
         let is_namespace = self.group.is_empty() && self.kind == "Namespace";
         is_namespace.then_some(DeletionKind::Namespace).or(self.is_crd().then_some(DeletionKind::Crd))
+    }
+
+    /// Whether other objects can go with this one.
+    pub(super) fn takes_along(&self) -> bool {
+        let is_argo_cds = self.group == argo_cd::GROUP
+            && [argo_cd::APPLICATION, argo_cd::APPLICATION_SET].contains(&self.kind.as_str());
+        is_argo_cds || self.deletion_kind().is_some() || self.is_flux()
+    }
+
+    /// Whether Flux deletes other objects with this one.
+    pub(super) fn is_flux(&self) -> bool {
+        let flux =
+            [("kustomize.toolkit.fluxcd.io", "Kustomization"), ("helm.toolkit.fluxcd.io", "HelmRelease")];
+        flux.contains(&(self.group.as_str(), self.kind.as_str()))
     }
 
     /// Returns the object for the guard, if it reviews the deletion.
@@ -65,7 +82,7 @@ impl ObjectName {
 }
 
 /// The result of `impact --diff`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RemovalReport {
     /// The time of the facts, RFC 3339; absent if no cluster had to be read.
@@ -90,7 +107,7 @@ pub(crate) struct RemovalReport {
 }
 
 /// An object that goes.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RemovedObject {
     #[serde(flatten)]
@@ -98,7 +115,7 @@ pub(super) struct RemovedObject {
     /// The place in the old manifests, unless it goes with another object.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub(super) place: Option<Place>,
-    /// The objects with which it goes.
+    /// The objects with which it goes, the nearest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) via: Vec<String>,
     /// A difference between tools.
@@ -123,19 +140,25 @@ pub(super) struct KeptObject {
 }
 
 impl RemovedObject {
-    /// The rank: what is in use first, then in how many clusters.
-    fn rank(&self) -> (u8, Reverse<usize>, &ObjectName) {
-        let order = match self.verdict {
-            "deny" => 0,
-            "unknown" => 1,
-            _ => 2,
-        };
-        (order, Reverse(self.clusters_in_use().count()), &self.object)
+    /// Returns an object that goes with this one.
+    pub(super) fn with(&self, object: ObjectName) -> Self {
+        let via = [vec![self.object.short()], self.via.clone()].concat();
+        Self { object, via, ..Self::default() }
     }
 
-    fn clusters_in_use(&self) -> impl Iterator<Item = &str> {
+    /// The rank: what is in use first, then in how many clusters.
+    fn rank(&self) -> (u8, Reverse<usize>, &ObjectName) {
         let clusters = self.impact.iter().flat_map(|impact| &impact.clusters);
-        clusters.filter(|one| one.state == UsageState::InUse).map(|one| one.cluster.as_str())
+        let in_use = clusters.filter(|one| one.state == UsageState::InUse).count();
+        (rank(self.verdict), Reverse(in_use), &self.object)
+    }
+
+    /// Returns where it was removed, and with what it goes.
+    fn notes(&self) -> Vec<String> {
+        let place = self.place.iter().map(|place| format!("removed at {place}"));
+        let via = Some(self.via.join(", which goes with ")).filter(|via| !via.is_empty());
+        let via = via.map(|via| format!("goes with {via}"));
+        self.note.map(str::to_owned).into_iter().chain(place).chain(via).collect()
     }
 
     /// Returns what the verdict says of an object.
@@ -152,12 +175,7 @@ impl RemovalReport {
     /// Orders the objects, and sets the exit code.
     pub(super) fn ranked(mut self) -> Self {
         self.removed.sort_by(|one, other| one.rank().cmp(&other.rank()));
-        let is = |verdict: &str| self.removed.iter().any(|one| one.verdict == verdict);
-        self.exit_code = match (is("deny"), is("unknown")) {
-            (true, _) => Exit::No,
-            (false, true) => Exit::Unknown,
-            (false, false) => Exit::Done,
-        };
+        self.exit_code = exit(self.removed.iter().map(|one| one.verdict));
         self
     }
 
@@ -169,10 +187,10 @@ impl RemovalReport {
         match (count("deny"), count("unknown")) {
             (0, 0) => "no removed namespace, CRD or Application is in use".to_owned(),
             (0, unknown) => format!("{} could not be checked", objects(unknown)),
-            (in_use, 0) => format!("{} {} in use", objects(in_use), if in_use == 1 { "is" } else { "are" }),
             (in_use, unknown) => {
                 let is = if in_use == 1 { "is" } else { "are" };
-                format!("{} {is} in use, {unknown} more could not be checked", objects(in_use))
+                let more = format!(", {unknown} more could not be checked");
+                format!("{} {is} in use{}", objects(in_use), if unknown > 0 { &more } else { "" })
             }
         }
     }
@@ -186,85 +204,55 @@ impl RemovalReport {
         })
     }
 
-    /// Returns the other removed objects: `3 Deployments, 1 ConfigMap`.
-    pub(super) fn others_text(&self) -> String {
-        let one = |(kind, count): (&String, &usize)| format!("{count} {kind}");
-        self.others.iter().map(one).collect::<Vec<_>>().join(", ")
+    /// Returns what is not among the removed objects, as sentences.
+    pub(super) fn others(&self) -> Vec<String> {
+        let kept = self.kept.iter().map(|one| format!("{} stays: {}", one.object.short(), one.by));
+        let mut lines: Vec<String> = kept.collect();
+        if !self.others.is_empty() {
+            let others: Vec<_> = self.others.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+            lines.push(format!("also removed: {}", others.join(", ")));
+        }
+        if self.generated > 0 {
+            lines.push(format!("not compared, because their names are generated: {}", self.generated));
+        }
+        lines
     }
 
     /// Returns the report as a page.
-    pub(super) fn page(&self) -> Page<'_> {
-        let object = |one| {
-            let RemovedObject { object, place, via, note, verdict, summary, impact }: &RemovedObject = one;
-            let place = place.iter().map(|place| format!("removed at {}:{}", place.file, place.line));
-            let via = Some(via).filter(|via| !via.is_empty());
-            let via = via.map(|via| format!("goes with {}", via.join(", which goes with ")));
-            PageObject {
-                name: object.short(),
-                verdict,
-                summary: summary.clone(),
-                notes: place.chain(via).chain(note.map(str::to_owned)).collect(),
-                impact: impact.as_ref(),
-            }
+    pub(super) fn page<'r>(&'r self) -> Page<'r> {
+        let object = |one: &'r RemovedObject| PageObject {
+            name: one.object.short(),
+            verdict: one.verdict,
+            summary: one.summary.clone(),
+            notes: one.notes(),
+            impact: one.impact.as_ref(),
         };
-        let others = Some(self.others_text()).filter(|text| !text.is_empty());
-        let generated = Some(self.generated).filter(|number| *number > 0);
-        let kept = self.kept.iter().map(|one| format!("{} stays: {}", one.object.short(), one.by));
         Page {
             headline: self.headline(),
-            verdict: match self.exit_code {
-                Exit::Done => "allow",
-                Exit::Unknown => "unknown",
-                Exit::No | Exit::Bad => "deny",
-            },
-            facts: self.facts().into_iter().collect(),
+            facts: self.facts(),
             objects: self.removed.iter().map(object).collect(),
-            notes: kept
-                .chain(others.map(|text| format!("also removed: {text}")))
-                .chain(generated.map(|number| format!("not compared: {number} objects with generated names")))
-                .collect(),
+            notes: self.others(),
             here: self.here,
         }
     }
 
     pub(super) fn text(&self, detail: Detail, style: Style) -> String {
-        let mut lines = Vec::new();
-        let headline = self.headline();
-        lines.push(match self.exit_code {
-            Exit::Done => style.green(&headline),
-            Exit::Unknown => style.yellow(&headline),
-            Exit::No | Exit::Bad => style.red(&headline),
-        });
+        let worst = self.removed.first().map_or("allow", |one| one.verdict);
+        let mut lines = vec![paint(worst, style, &self.headline())];
         lines.extend(self.facts());
         for one in &self.removed {
             lines.push(String::new());
             if let Some(impact) = &one.impact {
                 lines.push(format_impact(impact, detail, self.here, style).trim_end().to_owned());
             } else {
-                let summary = match one.verdict {
-                    "deny" => style.red(&one.summary),
-                    "unknown" => style.yellow(&one.summary),
-                    _ => style.green(&one.summary),
-                };
+                let summary = paint(one.verdict, style, &one.summary);
                 lines.push(format!("{}  {summary}", style.bold(&one.object.short())));
             }
-            lines.extend(one.note.map(|note| format!("  {note}")));
-            lines.extend(one.place.as_ref().map(|place| style.dim(&format!("  removed at {place}"))));
-            if !one.via.is_empty() {
-                lines.push(style.dim(&format!("  goes with {}", one.via.join(", which goes with "))));
-            }
+            lines.extend(one.notes().iter().map(|note| style.dim(&format!("  {note}"))));
         }
-        if !self.kept.is_empty() {
-            lines.push(String::new());
-        }
-        let kept = |one: &KeptObject| format!("{}  stays: {}", one.object.short(), one.by);
-        lines.extend(self.kept.iter().map(kept));
-        if !self.others.is_empty() {
-            lines.push(format!("\nalso removed: {}", self.others_text()));
-        }
-        if self.generated > 0 {
-            lines.push(format!("not compared: {} objects with generated names", self.generated));
-        }
-        lines.into_iter().flat_map(|line| [line, "\n".to_owned()]).collect()
+        let others = self.others();
+        lines.extend(others.first().map(|_| String::new()));
+        lines.extend(others);
+        output::lines(lines)
     }
 }

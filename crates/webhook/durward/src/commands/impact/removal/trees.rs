@@ -6,37 +6,21 @@
 use std::collections::HashMap;
 use std::path::{Path as FilePath, PathBuf};
 
-use config::{Place, Problem};
+use config::Problem;
 use console::input::shown;
 use manifests::objects::{self, Manifest};
 use policy::document::{Content, DocumentNode};
 use policy::field::Path;
 
-use super::report::ObjectName;
+use super::report::{KeptObject, ObjectName, RemovalReport, RemovedObject};
 
-/// The objects that only the old tree has.
-#[derive(Debug, Default)]
-pub(super) struct Removals {
-    /// In the order of the old tree.
-    pub(super) removed: Vec<Removal>,
-    /// Old objects with a generated name, which no other object can be compared with.
-    pub(super) generated: usize,
-}
-
-/// An object that the new tree does not have.
-#[derive(Debug)]
-pub(super) struct Removal {
-    pub(super) object: ObjectName,
-    /// The place in the old tree.
-    pub(super) place: Place,
-    /// The annotation that keeps the object in the cluster.
-    pub(super) kept_by: Option<String>,
-    /// A difference between tools.
-    pub(super) note: Option<&'static str>,
-}
-
-/// Compares the trees, or returns what is wrong with them.
-pub(super) fn compare(old: &PathBuf, new: &PathBuf) -> Result<Removals, Vec<Problem>> {
+/// Compares the trees, or returns what is wrong with them. The removed objects of the report are not judged yet. Without `of_any_kind`,
+/// they are those that can take others along.
+pub(super) fn compare(
+    old: &PathBuf,
+    new: &PathBuf,
+    of_any_kind: bool,
+) -> Result<RemovalReport, Vec<Problem>> {
     let stdin = FilePath::new("-");
     if old == stdin && new == stdin {
         return Err(vec![
@@ -53,18 +37,23 @@ pub(super) fn compare(old: &PathBuf, new: &PathBuf) -> Result<Removals, Vec<Prob
     if !problems.is_empty() {
         return Err(problems);
     }
-    let mut removals = Removals::default();
+    let mut report = RemovalReport::default();
     for manifest in &before {
         let object = name(manifest);
         if manifest.is_generated {
-            removals.generated += 1;
-        } else if !after.contains_key(&object) {
-            let kept_by = kept_by(|key| annotation(manifest, key), By::Prune);
-            let (place, note) = (manifest.position(), note(manifest));
-            removals.removed.push(Removal { object, place, kept_by, note });
+            report.generated += 1;
+        } else if after.contains_key(&object) {
+            // The new tree has it.
+        } else if let Some(by) = kept_by(|key| annotation(manifest, key), By::Prune) {
+            report.kept.push(KeptObject { object, by });
+        } else if of_any_kind || object.takes_along() {
+            let (place, note) = (Some(manifest.position()), note(manifest));
+            report.removed.push(RemovedObject { object, place, note, ..RemovedObject::default() });
+        } else {
+            *report.others.entry(object.kind).or_default() += 1;
         }
     }
-    Ok(removals)
+    Ok(report)
 }
 
 fn read(path: &PathBuf, problems: &mut Vec<Problem>) -> Vec<Manifest> {
