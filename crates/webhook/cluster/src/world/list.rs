@@ -123,7 +123,7 @@ impl ObjectList {
         }
         // An empty text is no selector.
         let labels = match query.label_selector {
-            "" => Labels(Default::default()),
+            "" => Labels(config::Selector::default()),
             text => text.parse()?,
         };
         let mut objects = Vec::new();

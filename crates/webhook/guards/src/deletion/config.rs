@@ -69,7 +69,7 @@ impl Config {
 
 impl Config {
     /// Returns the keys of the labels that decide whether the guard protects an object. The API server keeps the label with the name.
-    pub(super) fn label_keys(&self, kind: DeletionKind) -> BTreeSet<String> {
+    pub(super) fn label_keys(&self, kind: &DeletionKind) -> BTreeSet<String> {
         let common = &self.common_config;
         let selector = matches!(kind, DeletionKind::Namespace).then_some(&common.namespace_selector);
         let of_namespaces = selector.into_iter().flat_map(label_keys);

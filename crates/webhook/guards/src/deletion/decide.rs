@@ -45,7 +45,7 @@ pub(super) fn open(config: &Config, request: &Request<'_>) -> Result<Target, Box
 /// Reserves memory for a whole object that expressions read.
 fn charge_whole(kind: &DeletionKind, request: &Request<'_>) -> Result<(), Cause> {
     let is_read = matches!(kind, DeletionKind::InUse(kind) if kind.needs_whole());
-    charge_parsed(request, request.old_object.iter().filter(|_| is_read).map(|object| object.raw()))
+    charge_parsed(request, request.old_object.iter().filter(|_| is_read).map(admission::ReviewedObject::raw))
 }
 
 /// Decides by the metadata of the stored object. Without a ruling, the facts decide.

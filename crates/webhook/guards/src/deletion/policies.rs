@@ -29,17 +29,17 @@ fn labels(config: &Config, settings: PolicySettings<'_>) -> Option<NativePolicy>
         [rule(&["UPDATE"], CRD_GROUP, &[CRD_PLURAL, "customresourcedefinitions/status"], "Cluster")];
     let of_namespaces =
         [rule(&["UPDATE"], "", &["namespaces", "namespaces/status", "namespaces/finalize"], "Cluster")];
-    let is_needed = |kind| !config.label_keys(kind).is_empty();
+    let is_needed = |kind: &DeletionKind| !config.label_keys(kind).is_empty();
     let rules: Vec<_> = of_namespaces
         .into_iter()
-        .filter(|_| is_needed(DeletionKind::Namespace))
-        .chain(of_crds.into_iter().filter(|_| is_needed(DeletionKind::Crd)))
+        .filter(|_| is_needed(&DeletionKind::Namespace))
+        .chain(of_crds.into_iter().filter(|_| is_needed(&DeletionKind::Crd)))
         .collect();
     if rules.is_empty() {
         return None;
     }
     let guarded = |object: &str| rules::is_guarded(config, object);
-    let keys = config.label_keys(DeletionKind::Namespace).into_iter().collect::<Vec<_>>().join(", ");
+    let keys = config.label_keys(&DeletionKind::Namespace).into_iter().collect::<Vec<_>>().join(", ");
     let kind = "(request.resource.resource == \"namespaces\" ? \"namespace \" : \"CRD \")";
     let way_out = |resource| settings.way_out(resource, "oldObject");
     let message = format!(

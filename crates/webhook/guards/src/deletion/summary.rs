@@ -90,7 +90,7 @@ impl<'f> FleetSummary<'f> {
             PolicyOutcome { policy: rule.name.to_string(), outcome }
         };
         let outcomes: Vec<_> = case.rules.iter().map(outcome).collect();
-        (!outcomes.is_empty()).then(|| PolicyEvaluation { outcomes, time: Duration::ZERO })
+        (!outcomes.is_empty()).then_some(PolicyEvaluation { outcomes, time: Duration::ZERO })
     }
 
     /// Returns the meaning of all clusters together.

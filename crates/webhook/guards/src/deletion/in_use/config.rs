@@ -68,7 +68,9 @@ fn rules_of_file(section: &mut Section<'_>, path: &Path, is_fleet: bool) -> Vec<
         Err(why) => Err(vec![Problem::new(format!("{file} cannot be read: {why}"))]),
     };
     rules.unwrap_or_else(|problems| {
-        problems.into_iter().for_each(|problem| section.report("rules", problem));
+        for problem in problems {
+            section.report("rules", problem);
+        }
         Vec::new()
     })
 }

@@ -116,16 +116,15 @@ fn text(error: &ExpressionError) -> String {
 }
 
 fn value_of<'a>(by: &Object, arena: &'a Arena) -> Result<Value<'a>, String> {
-    let text = match &by.raw {
-        Some(raw) => arena.text(raw.get()),
-        None => {
-            let Object { namespace, name, uid, metadata, .. } = by;
-            let (labels, annotations) = (&metadata.labels, &metadata.annotations);
-            let known = json!({"metadata": {
-                "name": name, "namespace": namespace, "uid": uid, "labels": labels, "annotations": annotations,
-            }});
-            arena.text(&known.to_string())
-        }
+    let text = if let Some(raw) = &by.raw {
+        arena.text(raw.get())
+    } else {
+        let Object { namespace, name, uid, metadata, .. } = by;
+        let (labels, annotations) = (&metadata.labels, &metadata.annotations);
+        let known = json!({"metadata": {
+            "name": name, "namespace": namespace, "uid": uid, "labels": labels, "annotations": annotations,
+        }});
+        arena.text(&known.to_string())
     };
     read_json(text, arena).map_err(|error| error.message.to_owned())
 }
