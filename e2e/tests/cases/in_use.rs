@@ -47,7 +47,7 @@ fn delete(cluster: &Cluster, path: &str) -> Result<Attempt> {
 }
 
 /// Returns a pod that no node runs.
-fn pod(name: &str, spec: Value) -> Value {
+fn pod(name: &str, spec: &Value) -> Value {
     let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec});
     pod["spec"]["containers"] = json!([{"name": "app", "image": "images.example/app:1"}]);
     pod["spec"]["nodeSelector"] = json!({"example.org/none": "true"});
@@ -61,7 +61,7 @@ struct Created<'a> {
 }
 
 impl<'a> Created<'a> {
-    fn new(namespace: &Namespace<'a>, resource: &str, object: Value) -> Result<Self> {
+    fn new(namespace: &Namespace<'a>, resource: &str, object: &Value) -> Result<Self> {
         let cluster = namespace.cluster();
         let is_cluster_wide = ["classes", "clusterissuers"].iter().any(|word| resource.ends_with(word));
         let collection = match resource.strip_prefix("v1/") {
@@ -70,8 +70,8 @@ impl<'a> Created<'a> {
             None => namespace.path(resource),
         };
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        until(&format!("{resource} to be served"), || {
-            let answer = cluster.api().create(&collection, &object)?;
+        until(format_args!("{resource} to be served"), || {
+            let answer = cluster.api().create(&collection, object)?;
             ensure!(answer.status == 404 || answer.is_success(), "{}", answer.message());
             Ok((answer.is_success(), answer.message().to_owned()))
         })?;
@@ -111,10 +111,157 @@ fn install_custom_resources(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
+/// An object, one that uses it, and how a denial names that one.
+#[derive(Clone)]
+struct UsageCase {
+    resource: String,
+    object: Value,
+    by: String,
+    user: Value,
+    named: String,
+}
+
+fn usage(used: (&str, Value), by: (&str, Value), named: &str) -> UsageCase {
+    UsageCase {
+        resource: used.0.to_owned(),
+        object: used.1,
+        by: by.0.to_owned(),
+        user: by.1,
+        named: named.to_owned(),
+    }
+}
+
+const PODS: &str = "v1/pods";
+const SECRETS: &str = "v1/secrets";
+const INGRESSES: &str = "networking.k8s.io/v1/ingresses";
+const GATEWAYS: &str = "gateway.networking.k8s.io/v1/gateways";
+const CERTIFICATES: &str = "cert-manager.io/v1/certificates";
+
+/// Returns an object without a spec.
+fn object(api: &str, kind: &str, name: &str) -> Value {
+    json!({"apiVersion": api, "kind": kind, "metadata": {"name": name}})
+}
+
+fn with(mut object: Value, field: &str, value: Value) -> Value {
+    object[field] = value;
+    object
+}
+
 /// Returns an object of a custom resource.
-fn custom(kind: &str, name: &str, spec: Value) -> Value {
-    let (group, version, ..) = CUSTOM.iter().find(|row| row.3 == kind).expect("a kind of the table");
-    json!({"apiVersion": format!("{group}/{version}"), "kind": kind, "metadata": {"name": name}, "spec": spec})
+fn custom(api: &str, kind: &str, name: &str, spec: Value) -> Value {
+    with(object(api, kind, name), "spec", spec)
+}
+
+fn gateway() -> Value {
+    custom("gateway.networking.k8s.io/v1", "Gateway", "edge", json!({"gatewayClassName": "fast"}))
+}
+
+fn route(api: &str, kind: &str) -> Value {
+    custom(api, kind, "web", json!({"parentRefs": [{"name": "edge"}]}))
+}
+
+fn config_map() -> Value {
+    object("v1", "ConfigMap", "app")
+}
+
+fn pod_with_config_map() -> Value {
+    pod("web", &json!({"volumes": [{"name": "v", "configMap": {"name": "app"}}]}))
+}
+
+fn pod_with_secret() -> Value {
+    pod("web", &json!({"volumes": [{"name": "v", "secret": {"secretName": "app"}}]}))
+}
+
+fn ingress(field: &str, value: Value) -> Value {
+    let spec = json!({"defaultBackend": {"service": {"name": "web", "port": {"number": 80}}}});
+    custom("networking.k8s.io/v1", "Ingress", "web", with(spec, field, value))
+}
+
+/// The rules for `ConfigMaps`, Secrets and service accounts.
+fn usages_of_core_objects() -> Vec<UsageCase> {
+    let secret = || (SECRETS, object("v1", "Secret", "app"));
+    let account = |name: &str| object("v1", "ServiceAccount", name);
+    let puller = with(account("puller"), "imagePullSecrets", json!([{"name": "app"}]));
+    let tls = ingress("tls", json!([{"secretName": "app"}]));
+    let runs = pod("web", &json!({"serviceAccountName": "runner"}));
+    vec![
+        usage(("v1/configmaps", config_map()), (PODS, pod_with_config_map()), "pod (web)"),
+        usage(secret(), (PODS, pod_with_secret()), "pod\n"),
+        usage(secret(), ("v1/serviceaccounts", puller), "serviceaccount\n"),
+        usage(secret(), (INGRESSES, tls), "ingress\n"),
+        usage(("v1/serviceaccounts", account("runner")), (PODS, runs), "pod (web)"),
+    ]
+}
+
+/// The rules for classes of Kubernetes.
+fn usages_of_classes() -> Vec<UsageCase> {
+    let class = |group: &str, plural: &str, kind: &str, field: &str, value: Value| {
+        let api = format!("{group}/v1");
+        (format!("{api}/{plural}"), with(object(&api, kind, "fast"), field, value))
+    };
+    let storage =
+        class("storage.k8s.io", "storageclasses", "StorageClass", "provisioner", json!("example.org/x"));
+    let priority = class("scheduling.k8s.io", "priorityclasses", "PriorityClass", "value", json!(7));
+    let controller = json!({"controller": "example.org/x"});
+    let ingresses = class("networking.k8s.io", "ingressclasses", "IngressClass", "spec", controller);
+    let runtime = class("node.k8s.io", "runtimeclasses", "RuntimeClass", "handler", json!("runc"));
+    let volume = json!({
+        "storageClassName": "fast", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+    });
+    let claim = custom("v1", "PersistentVolumeClaim", "data", volume);
+    let template = json!({
+        "metadata": {"labels": {"app": "web"}},
+        "spec": {"priorityClassName": "fast", "containers": [{"name": "app", "image": "images.example/app:1"}]},
+    });
+    let spec = json!({"replicas": 0, "selector": {"matchLabels": {"app": "web"}}, "template": template});
+    let deployment = custom("apps/v1", "Deployment", "web", spec);
+    let with_priority = pod("web", &json!({"priorityClassName": "fast"}));
+    let with_runtime = pod("web", &json!({"runtimeClassName": "fast"}));
+    let with_class = ingress("ingressClassName", json!("fast"));
+    vec![
+        usage((&storage.0, storage.1), ("v1/persistentvolumeclaims", claim), "PVC ("),
+        usage((&priority.0, priority.1.clone()), (PODS, with_priority), "pod ("),
+        usage((&priority.0, priority.1), ("apps/v1/deployments", deployment), "Deployment ("),
+        usage((&ingresses.0, ingresses.1), (INGRESSES, with_class), "ingress ("),
+        usage((&runtime.0, runtime.1), (PODS, with_runtime), "pod ("),
+    ]
+}
+
+/// The rules for Gateways, issuers, and the owners of Secrets.
+fn usages_of_custom_resources() -> Vec<UsageCase> {
+    let gateways = "gateway.networking.k8s.io/v1";
+    let manager = "cert-manager.io/v1";
+    let certificate = |issuer: &str| {
+        let spec = json!({"secretName": "tls", "issuerRef": {"name": "ca", "kind": issuer}});
+        (CERTIFICATES, custom(manager, "Certificate", "tls", spec))
+    };
+    let class = custom(gateways, "GatewayClass", "fast", json!({}));
+    let external =
+        custom("external-secrets.io/v1", "ExternalSecret", "x", json!({"target": {"name": "app"}}));
+    let owner = custom(manager, "Certificate", "x", json!({"secretName": "app"}));
+    let sealed = custom("bitnami.com/v1alpha1", "SealedSecret", "app", json!({}));
+    let issuer = |kind: &str| custom(manager, kind, "ca", json!({}));
+    let secret_owner =
+        |resource: &str, owner: Value| usage((resource, owner), (PODS, pod_with_secret()), "pod (web)");
+    let mut all = vec![
+        usage(("gateway.networking.k8s.io/v1/gatewayclasses", class), (GATEWAYS, gateway()), "gateway ("),
+        usage(
+            ("cert-manager.io/v1/clusterissuers", issuer("ClusterIssuer")),
+            certificate("ClusterIssuer"),
+            "certificate (",
+        ),
+        usage(("cert-manager.io/v1/issuers", issuer("Issuer")), certificate("Issuer"), "certificate ("),
+        secret_owner("external-secrets.io/v1/externalsecrets", external),
+        secret_owner(CERTIFICATES, owner),
+        secret_owner("bitnami.com/v1alpha1/sealedsecrets", sealed),
+    ];
+    let is_route = |row: &&(&str, &str, &str, &str, &str)| row.3.ends_with("Route");
+    all.extend(CUSTOM.iter().filter(is_route).map(|(group, version, plural, kind, _)| {
+        let api = format!("{group}/{version}");
+        let by = route(&api, kind);
+        usage((GATEWAYS, gateway()), (&format!("{api}/{plural}"), by), &format!("{} (", kind.to_lowercase()))
+    }));
+    all
 }
 
 #[e2e::case]
@@ -124,141 +271,18 @@ fn each_rule_of_the_library_denies_in_use_and_allows_free(context: &'static Test
     let (_installation, durward) = Installation::start(context, &cluster, GUARD, "durward-in-use")?;
     let shop = cluster.namespace("shop")?;
     await_rules(&shop)?;
-    let named =
-        |kind: &str, name: &str| json!({"kind": kind, "apiVersion": "v1", "metadata": {"name": name}});
-    let class = |api: &str, kind: &str, more: Value| {
-        let mut class = json!({"apiVersion": api, "kind": kind, "metadata": {"name": "fast"}});
-        class.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
-        class
-    };
-    let using = |object: Value| ("v1/pods", object);
-    let secret_pod = || pod("web", json!({"volumes": [{"name": "v", "secret": {"secretName": "app"}}]}));
-    let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
-        "spec": {"storageClassName": "fast", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
-    let ingress = |spec: Value| {
-        json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "web"},
-        "spec": {"defaultBackend": {"service": {"name": "web", "port": {"number": 80}}}, "tls": spec["tls"], "ingressClassName": spec["class"]}})
-    };
-    let parent = json!({"parentRefs": [{"name": "edge"}]});
-    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "puller"}, "imagePullSecrets": [{"name": "app"}]});
-    let priority = class("scheduling.k8s.io/v1", "PriorityClass", json!({"value": 7}));
-    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
-        "spec": {"replicas": 0, "selector": {"matchLabels": {"app": "web"}}, "template": {"metadata": {"labels": {"app": "web"}},
-            "spec": {"priorityClassName": "fast", "containers": [{"name": "app", "image": "images.example/app:1"}]}}}});
-    let issuer = |kind: &str| json!({"secretName": "tls", "issuerRef": {"name": "ca", "kind": kind}});
-    let routes = ["HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute"].map(|kind| {
-        let (group, version, plural, ..) =
-            CUSTOM.iter().find(|row| row.3 == kind).expect("a kind of the table");
-        (format!("{group}/{version}/{plural}"), custom(kind, "web", parent.clone()), kind.to_lowercase())
-    });
-    let gateways = "gateway.networking.k8s.io/v1/gateways";
-    let certificates = "cert-manager.io/v1/certificates";
-    let mut rows: Vec<(&str, Value, String, Value, String)> = Vec::new();
-    let mut row = |protected: (&'static str, Value), by: (&str, Value), what: &str| {
-        rows.push((protected.0, protected.1, by.0.to_owned(), by.1, what.to_owned()));
-    };
-    row(
-        ("v1/configmaps", named("ConfigMap", "app")),
-        using(pod("web", json!({"volumes": [{"name": "v", "configMap": {"name": "app"}}]}))),
-        "pod (web)",
-    );
-    row(("v1/secrets", named("Secret", "app")), using(secret_pod()), "pod\n");
-    row(("v1/secrets", named("Secret", "app")), ("v1/serviceaccounts", account), "serviceaccount\n");
-    row(
-        ("v1/secrets", named("Secret", "app")),
-        ("networking.k8s.io/v1/ingresses", ingress(json!({"tls": [{"secretName": "app"}]}))),
-        "ingress\n",
-    );
-    row(
-        ("v1/serviceaccounts", named("ServiceAccount", "runner")),
-        using(pod("web", json!({"serviceAccountName": "runner"}))),
-        "pod (web)",
-    );
-    row(
-        (
-            "storage.k8s.io/v1/storageclasses",
-            class("storage.k8s.io/v1", "StorageClass", json!({"provisioner": "example.org/x"})),
-        ),
-        ("v1/persistentvolumeclaims", claim),
-        "PVC (",
-    );
-    row(
-        ("scheduling.k8s.io/v1/priorityclasses", priority.clone()),
-        using(pod("web", json!({"priorityClassName": "fast"}))),
-        "pod (",
-    );
-    row(
-        ("scheduling.k8s.io/v1/priorityclasses", priority),
-        ("apps/v1/deployments", deployment),
-        "Deployment (",
-    );
-    row(
-        (
-            "networking.k8s.io/v1/ingressclasses",
-            class("networking.k8s.io/v1", "IngressClass", json!({"spec": {"controller": "example.org/x"}})),
-        ),
-        ("networking.k8s.io/v1/ingresses", ingress(json!({"class": "fast"}))),
-        "ingress (",
-    );
-    row(
-        (
-            "node.k8s.io/v1/runtimeclasses",
-            class("node.k8s.io/v1", "RuntimeClass", json!({"handler": "runc"})),
-        ),
-        using(pod("web", json!({"runtimeClassName": "fast"}))),
-        "pod (",
-    );
-    row(
-        ("gateway.networking.k8s.io/v1/gatewayclasses", custom("GatewayClass", "fast", json!({}))),
-        (gateways, custom("Gateway", "edge", json!({"gatewayClassName": "fast"}))),
-        "gateway (",
-    );
-    for (resource, route, what) in routes {
-        row(
-            (gateways, custom("Gateway", "edge", json!({"gatewayClassName": "x"}))),
-            (&resource, route),
-            &format!("{what} ("),
-        );
-    }
-    row(
-        ("cert-manager.io/v1/clusterissuers", custom("ClusterIssuer", "ca", json!({}))),
-        (certificates, custom("Certificate", "tls", issuer("ClusterIssuer"))),
-        "certificate (",
-    );
-    row(
-        ("cert-manager.io/v1/issuers", custom("Issuer", "ca", json!({}))),
-        (certificates, custom("Certificate", "tls", issuer("Issuer"))),
-        "certificate (",
-    );
-    row(
-        (
-            "external-secrets.io/v1/externalsecrets",
-            custom("ExternalSecret", "x", json!({"target": {"name": "app"}})),
-        ),
-        using(secret_pod()),
-        "pod (web)",
-    );
-    row(
-        (certificates, custom("Certificate", "x", json!({"secretName": "app"}))),
-        using(secret_pod()),
-        "pod (web)",
-    );
-    row(
-        ("bitnami.com/v1alpha1/sealedsecrets", custom("SealedSecret", "app", json!({}))),
-        using(secret_pod()),
-        "pod (web)",
-    );
-    for (protected, object, resource, user, what) in rows {
-        let described = format!("{protected} by {resource}");
+    let all = [usages_of_core_objects(), usages_of_classes(), usages_of_custom_resources()].concat();
+    ensure!(all.len() == 21, "{} usages", all.len());
+    for UsageCase { resource, object, by: user_resource, user, named } in &all {
         let check = || {
-            let used = Created::new(&shop, protected, object)?;
-            let by = Created::new(&shop, &resource, user)?;
-            used.is_used_by(&what)?;
+            let used = Created::new(&shop, resource, object)?;
+            let by = Created::new(&shop, user_resource, user)?;
+            used.is_used_by(named)?;
             by.removed()?;
             delete(&cluster, &used.path)?.allowed()?;
             await_gone(&cluster, &used.path)
         };
-        check().context(described)?;
+        check().with_context(|| format!("{resource} by {user_resource}"))?;
     }
     // Durward reads no Secret and stores none.
     let log = durward.log()?;
@@ -267,16 +291,37 @@ fn each_rule_of_the_library_denies_in_use_and_allows_free(context: &'static Test
         .metrics()?
         .sum("durward_policy_outcomes_total", &[("policy", "secrets"), ("outcome", "deny")]);
     ensure!(denied > 2.5, "{denied} denials of the rule secrets are counted");
+    commands_override_denials(context, &shop)
+}
+
+/// `override` finds the resource by discovery.
+fn commands_override_denials(context: &TestContext, shop: &Namespace<'_>) -> Result<()> {
+    let cluster = shop.cluster();
+    let kubeconfig = cluster.kubectl().kubeconfig().display().to_string();
+    let routes = "gateway.networking.k8s.io/v1/httproutes";
+    let http = route("gateway.networking.k8s.io/v1", "HTTPRoute");
+    for (resource, object, by, user, argument) in [
+        ("v1/configmaps", config_map(), PODS, pod_with_config_map(), "configmaps/app"),
+        (GATEWAYS, gateway(), routes, http, "gateways.gateway.networking.k8s.io/edge"),
+    ] {
+        let (used, by) = (Created::new(shop, resource, &object)?, Created::new(shop, by, &user)?);
+        delete(cluster, &used.path)?.denied()?;
+        let for_it = ["override", argument, "-n", shop.name(), "--kubeconfig", &kubeconfig];
+        let command = [&for_it[..], &["--reason", "end of the case", "--for", "1h"]].concat();
+        Durward::command(context, &command)?.succeeded()?;
+        delete(cluster, &used.path)?.allowed()?;
+        by.removed()?;
+    }
     Ok(())
 }
 
 /// Waits until the API server sends deletions to Durward.
 fn await_rules(shop: &Namespace<'_>) -> Result<()> {
-    let used = Created::new(shop, "v1/configmaps", json!({"metadata": {"name": "probe"}}))?;
+    let used = Created::new(shop, "v1/configmaps", &object("v1", "ConfigMap", "probe"))?;
     let by = Created::new(
         shop,
         "v1/pods",
-        pod("probe", json!({"volumes": [{"name": "v", "configMap": {"name": "probe"}}]})),
+        &pod("probe", &json!({"volumes": [{"name": "v", "configMap": {"name": "probe"}}]})),
     )?;
     let dry_run = format!("{}?dryRun=All", used.path);
     retry_until(
@@ -295,12 +340,11 @@ fn deletions_that_take_others_along_end(context: &'static TestContext) -> Result
     let cluster = cluster(context)?;
     let (_installation, _durward) = Installation::start(context, &cluster, GUARD, "durward-cascades")?;
     await_rules(&cluster.namespace("probe")?)?;
-    let configured = pod("web", json!({"volumes": [{"name": "v", "configMap": {"name": "app"}}]}));
-    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "app"}});
+    let (configured, map) = (pod_with_config_map(), config_map());
 
     let both = cluster.namespace("both")?;
-    Created::new(&both, "v1/configmaps", map.clone())?;
-    Created::new(&both, "v1/pods", configured.clone())?;
+    Created::new(&both, "v1/configmaps", &map)?;
+    Created::new(&both, PODS, &configured)?;
     let path = format!("/api/v1/namespaces/{}", both.name());
     delete(&cluster, &path)?.allowed()?;
     await_gone(&cluster, &path)?;
@@ -312,7 +356,7 @@ fn deletions_that_take_others_along_end(context: &'static TestContext) -> Result
         let deployment = Created::new(
             &owned,
             "apps/v1/deployments",
-            json!({
+            &json!({
                 "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
                 "spec": {"selector": {"matchLabels": {"app": "web"}},
                     "template": {"metadata": {"labels": {"app": "web"}}, "spec": template}},
@@ -321,7 +365,7 @@ fn deletions_that_take_others_along_end(context: &'static TestContext) -> Result
         let uid = cluster.api().get(&deployment.path)?.succeeded()?.body["metadata"]["uid"].clone();
         let owner = json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": uid, "blockOwnerDeletion": true}]);
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owned", "ownerReferences": owner}});
-        let used = Created::new(&owned, "v1/configmaps", map)?;
+        let used = Created::new(&owned, "v1/configmaps", &map)?;
         until("the pod of the Deployment", || {
             let attempt = delete(&cluster, &format!("{}?dryRun=All", used.path))?;
             Ok((attempt.contains("still in use"), "the ConfigMap is free".to_owned()))
@@ -333,8 +377,8 @@ fn deletions_that_take_others_along_end(context: &'static TestContext) -> Result
     }
 
     let pruned = cluster.namespace("pruned")?;
-    let used = Created::new(&pruned, "v1/configmaps", map)?;
-    let by = Created::new(&pruned, "v1/pods", configured)?;
+    let used = Created::new(&pruned, "v1/configmaps", &map)?;
+    let by = Created::new(&pruned, PODS, &configured)?;
     let mut left = vec![used.path.as_str(), by.path.as_str()];
     for attempt in 0.. {
         left.retain(|path| {

@@ -4,7 +4,7 @@ use e2e::prelude::*;
 
 use super::environment::{GROUPS, shared_with};
 use super::objects::{create, delete, dry_run};
-use crate::cases::attempt::retry_until;
+use crate::cases::attempt::{Attempt, retry_until};
 use crate::cases::objects::await_gone;
 
 const CONFIGURATION: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/durward";
@@ -46,7 +46,7 @@ fn a_config_map_that_a_pod_of_a_member_uses_is_not_deleted(context: &'static Tes
         member.api().delete(&format!("{path}?gracePeriodSeconds=0"))?.succeeded()?;
         await_gone(member, &path)?;
     }
-    retry_until("the ConfigMap to be free", || dry_run(karmada.api(), &app), |attempt| attempt.is_allowed())?;
+    retry_until("the ConfigMap to be free", || dry_run(karmada.api(), &app), Attempt::is_allowed)?;
     delete(karmada.api(), &app)?.allowed()?;
     restored.undo()
 }
