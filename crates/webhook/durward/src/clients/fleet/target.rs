@@ -144,7 +144,7 @@ impl SubjectArgs {
                 let mut subjects = named.clone();
                 for subject in &mut subjects {
                     if is_namespaced(context, &subject.kind, namespace).await? {
-                        subject.namespace = namespace.unwrap_or("default").to_owned();
+                        namespace.unwrap_or("default").clone_into(&mut subject.namespace);
                     }
                 }
                 return Ok(subjects);
