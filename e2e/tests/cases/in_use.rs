@@ -300,12 +300,19 @@ fn commands_override_denials(context: &TestContext, shop: &Namespace<'_>) -> Res
     let kubeconfig = cluster.kubectl().kubeconfig().display().to_string();
     let routes = "gateway.networking.k8s.io/v1/httproutes";
     let http = route("gateway.networking.k8s.io/v1", "HTTPRoute");
-    for (resource, object, by, user, argument) in [
-        ("v1/configmaps", config_map(), PODS, pod_with_config_map(), "configmaps/app"),
-        (GATEWAYS, gateway(), routes, http, "gateways.gateway.networking.k8s.io/edge"),
+    for (usage, argument) in [
+        (
+            usage(("v1/configmaps", config_map()), (PODS, pod_with_config_map()), "pod (web)"),
+            "configmaps/app",
+        ),
+        (
+            usage((GATEWAYS, gateway()), (routes, http), "httproute ("),
+            "gateways.gateway.networking.k8s.io/edge",
+        ),
     ] {
-        let (used, by) = (Created::new(shop, resource, &object)?, Created::new(shop, by, &user)?);
-        delete(cluster, &used.path)?.denied()?;
+        let used = Created::new(shop, &usage.resource, &usage.object)?;
+        let by = Created::new(shop, &usage.by, &usage.user)?;
+        used.is_used_by(&usage.named)?;
         let for_it = ["override", argument, "-n", shop.name(), "--kubeconfig", &kubeconfig];
         let command = [&for_it[..], &["--reason", "end of the case", "--for", "1h"]].concat();
         Durward::command(context, &command)?.succeeded()?;
