@@ -58,6 +58,11 @@
 {{- fail "config.guards.resources has no policies: set policies.files or policies.configMap" -}}
 {{- end -}}
 {{- $deletion := $guards.deletion | default dict -}}
+{{- range ($deletion.inUse | default dict).rules -}}
+{{- if not (kindIs "map" .) -}}
+{{- fail (printf "config.guards.deletion.inUse.rules: %s is a path, and the chart can't read the file: write the rule itself" .) -}}
+{{- end -}}
+{{- end -}}
 {{- if include "durward.isKarmada" $deletion -}}
 {{- $karmada := dict -}}
 {{- if kindIs "map" $deletion.fleet }}{{ $karmada = $deletion.fleet.karmada | default dict }}{{ end -}}

@@ -32,6 +32,19 @@ compares both for the configurations in ci/.
   (include "durward.rule" (list "" "namespaces" (list "get" "list")) | fromJson)
   (include "durward.rule" (list "apiextensions.k8s.io" "customresourcedefinitions" (list "get" "list")) | fromJson) -}}
 {{- range $listed }}{{ $rules = append $rules (include "durward.rule" (list (index . 0) (index . 1) (list "list")) | fromJson) }}{{ end -}}
+{{- $inUse := .inUse | default dict -}}
+{{- $library := include "durward.library" . | fromJson -}}
+{{- range $inUse.library }}{{ $rules = concat $rules (get $library .) }}{{ end -}}
+{{- range $inUse.rules -}}
+{{- if kindIs "map" . -}}
+{{- range .usedBy }}{{ $rules = append $rules (include "durward.rule" (list (.group | default "") .resource (list "list")) | fromJson) }}{{ end -}}
+{{- $group := .protects.group | default "" -}}
+{{- /* Durward reads no Secret. */ -}}
+{{- if or $group (ne .protects.resource "secrets") -}}
+{{- $rules = append $rules (include "durward.rule" (list $group .protects.resource (list "get" "list")) | fromJson) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- toJson $rules -}}
 {{- end -}}
 

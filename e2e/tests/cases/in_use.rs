@@ -139,7 +139,7 @@ fn each_rule_of_the_library_denies_in_use_and_allows_free(context: &'static Test
     let shop = cluster.namespace("shop")?;
     await_rules(&shop)?;
     let rows: Vec<Row> = serde_saphyr::from_str(include_str!("in_use.yaml"))?;
-    for Row { used, by, denial } in rows {
+    for Row { used, by, denial } in &rows {
         let check = || {
             let protected = Created::new(&shop, &used.resource, &used.object)?;
             let using = Created::new(&shop, &by.resource, &by.object)?;
@@ -150,6 +150,12 @@ fn each_rule_of_the_library_denies_in_use_and_allows_free(context: &'static Test
         };
         check().with_context(|| format!("{} by {}", used.resource, by.resource))?;
     }
+    for (resource, argument) in
+        [("v1/configmaps", "configmaps/app"), (GATEWAYS, "gateways.gateway.networking.k8s.io/edge")]
+    {
+        let row = rows.iter().find(|row| row.used.resource == resource).context("a row of the resource")?;
+        a_command_overrides_the_denial(context, &shop, row, argument)?;
+    }
     // Durward reads no Secret.
     let log = durward.log()?;
     ensure!(!log.contains("/secrets"), "a request for Secrets is in the log");
@@ -157,6 +163,27 @@ fn each_rule_of_the_library_denies_in_use_and_allows_free(context: &'static Test
     let denied = durward.metrics()?.sum("durward_policy_outcomes_total", &labels);
     ensure!(denied > 2.5, "{denied} denials of the rule secrets are counted");
     Ok(())
+}
+
+const GATEWAYS: &str = "gateway.networking.k8s.io/v1/gateways";
+
+/// `override` finds the resource by discovery.
+fn a_command_overrides_the_denial(
+    context: &TestContext,
+    shop: &Namespace<'_>,
+    Row { used, by, denial }: &Row,
+    argument: &str,
+) -> Result<()> {
+    let cluster = shop.cluster();
+    let protected = Created::new(shop, &used.resource, &used.object)?;
+    let using = Created::new(shop, &by.resource, &by.object)?;
+    protected.is_used_by(&denial.replace("NAMESPACE", shop.name()))?;
+    let kubeconfig = cluster.kubectl().kubeconfig().display().to_string();
+    let object = ["override", argument, "-n", shop.name(), "--kubeconfig", &kubeconfig];
+    let command = [&object[..], &["--reason", "end of the case", "--for", "1h"]].concat();
+    Durward::command(context, &command)?.succeeded()?;
+    delete(cluster, &protected.path)?.allowed()?;
+    using.removed()
 }
 
 /// Waits until the API server sends deletions to Durward.

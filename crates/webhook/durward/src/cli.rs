@@ -80,7 +80,7 @@ pub(crate) enum Command {
     Impact(impact::Args),
     /// Allow one deletion that a guard denies
     #[command(
-        after_help = "Examples:\n  durward override ns/shop --reason 'moved to m9' --for 2h\n  durward override pod/etcd-1 -n db --reason 'disk is gone' --for 30m --dry-run\n  durward override --list\n  durward override ns/shop --remove\n\nThe command sets annotations that last at most 24 hours. They have no effect if the guard has overrides: permission. Then a user with the verb break-glass on guards.durward.dev sets the annotation durward.dev/break-glass=NAME, which does not expire.\n\nExit code: 0 done, 1 could not annotate or list, 2 bad input."
+        after_help = "Examples:\n  durward override ns/shop --reason 'moved to m9' --for 2h\n  durward override pod/etcd-1 -n db --reason 'disk is gone' --for 30m --dry-run\n  durward override configmaps/app -n shop --reason 'moved' --for 2h --dry-run\n  durward override --list\n  durward override ns/shop --remove\n\nThe command sets annotations that last at most 24 hours. They have no effect if the guard has overrides: permission. Then a user with the verb break-glass on guards.durward.dev sets the annotation durward.dev/break-glass=NAME, which does not expire.\n\nExit code: 0 done, 1 could not annotate or list, 2 bad input."
     )]
     Override(annotate::OverrideArgs),
     /// Stop an unreachable member cluster from blocking deletions

@@ -57,6 +57,27 @@ fn the_page_of_the_deletion_guard_works(context: &'static TestContext) -> Result
 }
 
 #[e2e::case]
+fn the_page_of_in_use_rules_works(context: &'static TestContext) -> Result<()> {
+    const DELETE: &str = "kubectl delete --namespace default configmap app";
+    const DRY_RUN: &str = "kubectl delete --namespace default configmap app --dry-run=server";
+    let environment = exclusive(context)?;
+    let guide = Guide {
+        page: "deletion/in-use.md",
+        values: "1. Install Durward",
+        verdicts: &[
+            Verdict {
+                command: DELETE,
+                dry_run: DRY_RUN,
+                prints: "still in use: 1 pod (web)",
+                is_denied: true,
+            },
+            Verdict { command: DELETE, dry_run: DRY_RUN, prints: "deleted", is_denied: false },
+        ],
+    };
+    guide.follow(context, &environment, |_, _| Ok(Expect::Success))
+}
+
+#[e2e::case]
 fn the_page_of_the_etcd_guard_works(context: &'static TestContext) -> Result<()> {
     let environment = exclusive(context)?;
     let (node, kubectl) = (environment.node, environment.node.cluster().kubectl());
@@ -162,12 +183,17 @@ impl Guide {
             let image = Image::Busybox.name();
             write(&directory, "web.yaml", &pod.replace("buildpack-deps:bookworm-scm", image))?;
         }
+        if let Ok(app) = pages::block(self.page, "yaml", "2. Mount a ConfigMap") {
+            write(&directory, "app.yaml", &app)?;
+        }
         write(&directory, "etcd.yaml", &ETCD.replace(ETCD_IMAGE, Image::Etcd.name()))?;
         let shell = Shell::new(context, environment.node.cluster(), &directory)?.with_helm()?;
         let mut verdicts: VecDeque<_> = self.verdicts.iter().collect();
         let mut is_upgraded = false;
         shell.run_page(self.page, |heading, command| {
             if command.starts_with("helm ") {
+                // The namespace of the other cases enforces Pod Security.
+                environment.make_home()?;
                 is_upgraded = command.starts_with("helm upgrade");
                 command.push_str(" --values node.json");
                 return Ok(Expect::Success);
@@ -176,8 +202,6 @@ impl Guide {
                 return Ok(Expect::Skip);
             }
             if command == "kubectl create namespace durward-system" {
-                // The namespace of the other cases enforces Pod Security.
-                environment.make_home()?;
                 return Ok(Expect::Skip);
             }
             *command = command.replace("examples/etcd/statefulset.yaml", "etcd.yaml");

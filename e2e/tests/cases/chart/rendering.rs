@@ -342,6 +342,10 @@ fn values_that_cannot_work_are_refused_with_the_fix(context: &'static TestContex
         (json!({"config": {"guards": {"lxcfs": {"fils": []}}}}), "additional properties 'fils' not allowed"),
         (json!({"replica": 3}), "additional properties 'replica' not allowed"),
         (
+            json!({"config": {"guards": {"deletion": {"inUse": {"rules": ["rules.yaml"]}}}}}),
+            "rules.yaml is a path, and the chart can't read the file: write the rule itself",
+        ),
+        (
             json!({"config": {"guards": {"deletion": {"fleet": "karmada"}}}}),
             "mount the file with extraVolumes",
         ),

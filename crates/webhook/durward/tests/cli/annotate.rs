@@ -12,6 +12,11 @@ fn dry_runs_print_the_command_of_kubectl() {
         durward(&["override", "pod/etcd-1", "-n", "db", "--reason", "disk", "--for", "30m", "--dry-run"]);
     assert!(pod.out.starts_with("kubectl -n db annotate --overwrite pod etcd-1 "), "{}", pod.out);
     for (object, start) in [
+        (
+            "configmaps/app",
+            "kubectl -n db annotate --overwrite configmaps app durward.dev/delete-anyway=app ",
+        ),
+        ("gateways.example.org/edge", "kubectl -n db annotate --overwrite gateways.example.org edge "),
         ("sts/etcd", "kubectl -n db annotate --overwrite statefulset etcd "),
         ("pvc/data-etcd-1", "kubectl -n db annotate --overwrite pvc data-etcd-1 "),
     ] {
@@ -73,8 +78,8 @@ fn annotations_that_a_guard_would_ignore_are_refused() {
         (["override", "ns/shop", "--reason", "moved", "--for", "0h"], "is in the past"),
         (["override", "ns/shop", "--reason", "moved", "--for", "soon"], "must be a duration"),
         (
-            ["override", "secret/shop", "--reason", "moved", "--for", "2h"],
-            "must be one of ns/NAME, crd/NAME, pod/NAME, statefulset/NAME, pvc/NAME",
+            ["override", "Secret/shop", "--reason", "moved", "--for", "2h"],
+            "must be one of ns/NAME, crd/NAME, pod/NAME, statefulset/NAME, pvc/NAME, RESOURCE.GROUP/NAME",
         ),
         (["acknowledge", "cluster/m5", "--reason", "cut", "--for", "31d"], "more than 30 days ahead"),
         (["acknowledge", "ns/m5", "--reason", "cut", "--for", "7d"], "\"ns/m5\" is not a valid name"),

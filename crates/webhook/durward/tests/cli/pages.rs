@@ -62,7 +62,8 @@ const OUTSIDE: [(&str, &str); 3] =
     [("/etc/bash_completion.d/", "./"), ("/usr/local/bin/", "./"), ("/usr/local/share/man/man1", "./man1")];
 
 /// Pages that cases of `e2e` follow with `run_page`, and the headings that they follow. Without headings it is the whole page.
-const FOLLOWED: [(&str, &[&str]); 17] = [
+const FOLLOWED: [(&str, &[&str]); 18] = [
+    ("deletion/in-use.md", &[]),
     ("get-started/custom-resources.md", &[]),
     ("get-started/deletion.md", &[]),
     ("get-started/etcd.md", &[]),

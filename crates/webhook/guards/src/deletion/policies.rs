@@ -29,7 +29,7 @@ fn labels(config: &Config, settings: PolicySettings<'_>) -> Option<NativePolicy>
         [rule(&["UPDATE"], CRD_GROUP, &[CRD_PLURAL, "customresourcedefinitions/status"], "Cluster")];
     let of_namespaces =
         [rule(&["UPDATE"], "", &["namespaces", "namespaces/status", "namespaces/finalize"], "Cluster")];
-    let is_needed = |kind| !config.label_keys(kind).is_empty();
+    let is_needed = |kind: &DeletionKind| !config.label_keys(kind).is_empty();
     let rules: Vec<_> = of_namespaces
         .into_iter()
         .filter(|_| is_needed(&DeletionKind::Namespace))

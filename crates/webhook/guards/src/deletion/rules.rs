@@ -51,8 +51,6 @@ fn in_use(config: &Config, kind: &InUseKind) -> WebhookEntry {
             entry.namespace_selector.extend(Expression::In(NAMESPACE_NAME.to_owned(), names));
         }
     }
-    let names: Vec<_> = kind.rules.iter().map(|rule| rule.name.as_ref()).collect();
-    entry.limited_to = Some(format!("objects that the in-use rules {} select", names.join(", ")));
     entry
 }
 
@@ -72,7 +70,8 @@ pub(super) fn remarks(config: &Config) -> Vec<Remark> {
     let rules = kinds.iter().flat_map(|kind| kind.rules.iter().map(|rule| rule.describe(&kind.resource)));
     let secrets = kinds.iter().any(|kind| kind.is_secret()).then(|| {
         Remark::Note(
-            "reviews of Secrets contain their data: Durward keeps it in memory during a review".to_owned(),
+            "reviews of Secrets contain their data: Durward keeps it in memory only during the review"
+                .to_owned(),
         )
     });
     rules.map(Remark::Rule).chain(secrets).collect()

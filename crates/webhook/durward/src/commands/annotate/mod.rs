@@ -20,12 +20,12 @@ use serde_json::{Value, json};
 
 use crate::clients::fleet::kubectl;
 use crate::clients::runtime;
-use objects::{MemberArg, Overridable, Period, clusters};
+use objects::{MemberArg, Overridable, Period, clusters, discovered};
 
 /// `override`
 #[derive(Debug, clap::Args)]
 pub(crate) struct OverrideArgs {
-    /// Object to delete: ns, crd, pod, statefulset or pvc, and its name
+    /// Object to delete: ns, crd, pod, sts, pvc or RESOURCE.GROUP, and name
     #[arg(value_name = "KIND/NAME", required_unless_present = "list", conflicts_with = "list")]
     pub(crate) object: Option<Overridable>,
     /// Namespace of the object [default: that of the kubeconfig]
@@ -87,21 +87,19 @@ pub(crate) enum DryRunArg {
 
 /// `override`
 pub(crate) fn run_override(args: &OverrideArgs) -> Outcome {
-    let Some(Overridable { kind, name }) = &args.object else {
+    let Some(Overridable { word, kind, name }) = &args.object else {
         let found =
             runtime()?.block_on(list::overridden(&access(&args.change), args.namespace.as_deref()))?;
         return list::print(found, "override", Style::stdout());
     };
-    let word = kind.word();
-    if args.namespace.is_some() && !kind.is_namespaced {
+    if args.namespace.is_some() && kind.is_some_and(|kind| !kind.is_namespaced) {
         let what = format!("invalid value for --namespace: {word}/{name} has no namespace");
         return Err(Problem::new(what).next("remove --namespace").into());
     }
     let change = |annotations| AnnotationChange {
-        resource: kind.resource(),
+        resource: kind.map(|kind| (kind.resource(), kind.is_namespaced)),
         kind: word,
         name,
-        is_namespaced: kind.is_namespaced,
         annotations,
     };
     let Some((reason, Period(duration))) = args.change.reason.as_ref().zip(args.duration) else {
@@ -113,7 +111,7 @@ pub(crate) fn run_override(args: &OverrideArgs) -> Outcome {
     let until = annotations.last().map(|(_, until)| until.clone()).unwrap_or_default();
     change(addition(&annotations)).run(&args.change, args.namespace.as_deref(), |object| {
         // Only a native policy protects it, and has no clock.
-        if matches!(kind.kind, "StatefulSet" | "PersistentVolumeClaim") {
+        if matches!(word.as_str(), "statefulset" | "pvc") {
             return format!(
                 "{object} annotated; it can be changed and deleted until the annotation is removed"
             );
@@ -137,13 +135,8 @@ pub(crate) fn run_acknowledge(args: &AcknowledgeArgs) -> Outcome {
     };
     for MemberArg(name) in &args.clusters {
         let annotations = added.as_ref().map_or_else(|| removal(&ACKNOWLEDGEMENT), |added| addition(added));
-        let change = AnnotationChange {
-            resource: clusters(),
-            kind: "cluster",
-            name,
-            is_namespaced: false,
-            annotations,
-        };
+        let change =
+            AnnotationChange { resource: Some((clusters(), false)), kind: "cluster", name, annotations };
         change.run(&args.change, None, |object| match added.as_ref().and_then(|added| added.last()) {
             Some((_, until)) => {
                 format!("{object} annotated; while it does not answer, it blocks no deletion until {until}")
@@ -177,11 +170,11 @@ fn removal(keys: &[&'static str]) -> Annotations {
 
 /// A change of the annotations of an object.
 struct AnnotationChange<'c> {
-    resource: ApiResource,
+    /// The resource, and whether its objects are in namespaces; `None` if only the API server knows.
+    resource: Option<(ApiResource, bool)>,
     /// The kind as in kubectl.
     kind: &'c str,
     name: &'c str,
-    is_namespaced: bool,
     annotations: Annotations,
 }
 
@@ -195,10 +188,14 @@ impl AnnotationChange<'_> {
         let is_dry_run = args.dry_run == DryRunArg::Server;
         runtime()?.block_on(async {
             let (client, server) = client(&access(args)).await?;
+            let (resource, is_namespaced) = match self.resource.clone() {
+                Some(known) => known,
+                None => discovered(&client, self.kind).await.map_err(Stop::fault)?,
+            };
             let api: Api<DynamicObject> = match namespace {
-                _ if !self.is_namespaced => Api::all_with(client, &self.resource),
-                Some(namespace) => Api::namespaced_with(client, namespace, &self.resource),
-                None => Api::default_namespaced_with(client, &self.resource),
+                _ if !is_namespaced => Api::all_with(client, &resource),
+                Some(namespace) => Api::namespaced_with(client, namespace, &resource),
+                None => Api::default_namespaced_with(client, &resource),
             };
             let annotations: serde_json::Map<_, _> = self
                 .annotations

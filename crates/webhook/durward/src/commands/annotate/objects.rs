@@ -4,8 +4,11 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use cluster::Resource;
+use config::Problem;
 use config::names::is_dns_subdomain;
+use kube::Client;
 use kube::api::ApiResource;
+use kube::discovery::{Scope, group};
 
 /// A kind of objects whose deletion a guard can deny.
 #[derive(Debug, PartialEq, Eq)]
@@ -77,7 +80,10 @@ impl OverridableKind {
 /// An object whose deletion a guard can deny.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Overridable {
-    pub(super) kind: &'static OverridableKind,
+    /// The kind as in kubectl.
+    pub(super) word: String,
+    /// The kind, unless only an in-use rule can protect it.
+    pub(super) kind: Option<&'static OverridableKind>,
     pub(super) name: String,
 }
 
@@ -86,20 +92,35 @@ impl FromStr for Overridable {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (word, name) = text.split_once('/').unwrap_or((text, ""));
-        let Some(kind) = OVERRIDABLE.iter().find(|kind| kind.words.contains(&word)) else {
+        let kind = OVERRIDABLE.iter().find(|kind| kind.words.contains(&word));
+        if kind.is_none() && (!text.contains('/') || !is_dns_subdomain(word)) {
             let words: Vec<_> = OVERRIDABLE.iter().map(|kind| format!("{}/NAME", kind.word())).collect();
             let meant = match text {
                 _ if text.contains('/') || !is_dns_subdomain(text) => String::new(),
                 _ if text.contains('.') => format!("; did you mean crd/{text}?"),
                 _ => format!("; did you mean ns/{text} or pod/{text}?"),
             };
-            return Err(format!("must be one of {}{meant}", words.join(", ")));
-        };
-        if name.is_empty() {
-            return Err(format!("the name is missing: {}/NAME", kind.word()));
+            return Err(format!("must be one of {}, RESOURCE.GROUP/NAME{meant}", words.join(", ")));
         }
-        Ok(Self { kind, name: checked(name)? })
+        let word = kind.map_or(word, |kind| kind.word()).to_owned();
+        if name.is_empty() {
+            return Err(format!("the name is missing: {word}/NAME"));
+        }
+        Ok(Self { word, kind, name: checked(name)? })
     }
+}
+
+/// Returns the resource of this name that the API server serves, and whether its objects are in namespaces.
+pub(super) async fn discovered(client: &Client, word: &str) -> Result<(ApiResource, bool), Problem> {
+    let (name, of) = word.split_once('.').unwrap_or((word, ""));
+    let not_served = || Problem::new(format!("the API server serves no resource {word}"));
+    let resources = group(client, of).await.map_err(|error| not_served().why(error.to_string()))?;
+    let is_it = |resource: &ApiResource| resource.plural == name || resource.kind.to_lowercase() == name;
+    let found = resources.recommended_resources().into_iter().find(|(resource, _)| is_it(resource));
+    let (resource, capabilities) = found.ok_or_else(|| {
+        not_served().next("write it as the denial does, for example gateways.gateway.networking.k8s.io")
+    })?;
+    Ok((resource, capabilities.scope == Scope::Namespaced))
 }
 
 /// A member cluster: its name, with or without the kind.
@@ -171,9 +192,12 @@ mod tests {
             [("ns/shop", "ns", "shop"), ("pods/etcd-1", "pod", "etcd-1"), ("sts/etcd", "statefulset", "etcd")]
         {
             let object: Overridable = text.parse().unwrap();
-            assert_eq!((object.kind.word(), object.name.as_str()), (word, name));
+            assert_eq!((object.word.as_str(), object.name.as_str()), (word, name));
+            assert!(object.kind.is_some());
         }
-        for wrong in ["shop", "ns/", "ns/A b", "secret/x", "ns/a/b"] {
+        let gateway: Overridable = "gateways.gateway.networking.k8s.io/edge".parse().unwrap();
+        assert_eq!((gateway.word.as_str(), gateway.kind), ("gateways.gateway.networking.k8s.io", None));
+        for wrong in ["shop", "ns/", "ns/A b", "A b/x", "secrets/", "ns/a/b"] {
             assert!(wrong.parse::<Overridable>().is_err(), "{wrong}");
         }
         for text in ["m5", "cluster/m5", "clusters/m5"] {

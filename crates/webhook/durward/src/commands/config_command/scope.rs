@@ -26,8 +26,11 @@ pub(crate) fn describe(guard: &Guarded) -> (Vec<String>, Option<String>) {
     } else if let Some(key) = guard.configured.exempts_all() {
         Some(format!("{name} protects nothing: {key} matches every user"))
     } else {
-        let limited_to = entries.iter().find_map(|entry| entry.limited_to.as_deref());
-        limited_to.map(|limit| format!("{name} protects only {limit}"))
+        let limited = entries.iter().find_map(|entry| Some((entry, entry.limited_to.as_deref()?)));
+        limited.map(|(entry, limit)| match entries.as_slice() {
+            [_] => format!("{name} protects only {limit}"),
+            _ => format!("{name}: {}", scope(entry)),
+        })
     };
     (lines, warning)
 }

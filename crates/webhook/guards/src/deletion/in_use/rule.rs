@@ -90,14 +90,14 @@ impl Rule {
     pub(in crate::deletion) fn describe(&self, kind: &Resource) -> String {
         let mut protected = kind.to_string();
         if !self.namespaces.is_empty() {
-            protected = format!("{protected} in {}", self.namespaces.join(", "));
+            protected = format!("{protected} in namespaces {}", self.namespaces.join(", "));
         }
         if !self.selector.selects_all() {
-            protected = format!("{protected} with {}", self.selector);
+            protected = format!("{protected} labeled {}", self.selector);
         }
         let uses: Vec<_> = self.used_by.iter().map(Using::describe).collect();
         let policy = self.failure_policy.as_str();
-        format!("{}: {protected}, used by {}; failurePolicy {policy}", self.name, uses.join(", "))
+        format!("rule {}: {protected}, used by {}; failurePolicy: {policy}", self.name, uses.join(", "))
     }
 }
 
@@ -155,8 +155,8 @@ impl Using {
             Part::Whole => "whole objects",
         };
         let clusters = if self.is_local { "this cluster" } else { "the fleet" };
-        let space = if self.in_any_namespace { "all namespaces" } else { "its namespace" };
-        format!("{} ({part}; {space}; {clusters})", self.resource.argument())
+        let space = if self.in_any_namespace { "all namespaces" } else { "same namespace" };
+        format!("{} ({part}, {space}, {clusters})", self.resource.argument())
     }
 }
 

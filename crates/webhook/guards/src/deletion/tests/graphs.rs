@@ -208,7 +208,7 @@ impl Graph {
                 let is_there = !used.local || object.cluster == LOCAL;
                 let is_near = used.any_namespace || object.namespace == namespace;
                 let is_alive =
-                    !(object.by == By::Pod && object.ended) && !(object.by.is_built_in() && object.deleting);
+                    !(object.by == By::Pod && object.ended || object.by.is_built_in() && object.deleting);
                 let names_it = matches!(used.how, How::All) || object.uses == name;
                 if object.by == used.by
                     && is_there
@@ -230,8 +230,8 @@ impl Graph {
     fn is_unknown(&self) -> bool {
         let (namespace, _, app) = self.deleted;
         let protects = |rule: &&TestRule| {
-            !rule.selected.is_some_and(|wanted| wanted != app)
-                && !rule.only_in.is_some_and(|space| space != namespace)
+            rule.selected.is_none_or(|wanted| wanted == app)
+                && rule.only_in.is_none_or(|space| space == namespace)
         };
         let reads = self.rules.iter().filter(protects).flat_map(|rule| &rule.uses).any(|used| !used.local);
         reads && !self.unreachable.is_empty()

@@ -104,14 +104,14 @@ const CUSTOM: &str = "fleet: karmada\ninUse: {rules: [{name: machines, protects:
     {group: example.org, version: v1, resource: machines, where: by.spec.config == object.metadata.name}]}]}\n";
 const MACHINES: &str = "machines.v1.example.org";
 
-fn machine(name: &str, spec: Value) -> Value {
+fn machine(name: &str, spec: &Value) -> Value {
     json!({"apiVersion": "example.org/v1", "kind": "Machine", "metadata": {"namespace": "shop", "name": name}, "spec": spec})
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_expression_without_a_result_is_unknown_with_the_name() {
     let fleet = with_pods(&[]);
-    fleet.content().insert_in("m2", MACHINES, machine("m-1", json!({})));
+    fleet.content().insert_in("m2", MACHINES, machine("m-1", &json!({})));
     let ruling = delete(CUSTOM, &fleet, "configmaps").await;
     assert_eq!(code(&ruling), cause::GARBAGE);
     let text = &denial(&ruling).message;
@@ -143,7 +143,7 @@ async fn a_kind_that_a_member_does_not_have_is_not_used_there() {
 #[tokio::test(start_paused = true)]
 async fn a_deleting_custom_object_still_uses_the_object() {
     let fleet = with_pods(&[]);
-    let mut machine = machine("m-1", json!({"config": "app"}));
+    let mut machine = machine("m-1", &json!({"config": "app"}));
     machine["metadata"]["deletionTimestamp"] = "2026-11-21T09:00:00Z".into();
     fleet.content().insert_in("m2", MACHINES, machine);
     let ruling = delete(CUSTOM, &fleet, "configmaps").await;

@@ -91,7 +91,7 @@ fn a_file_has_rules_and_its_problems_have_their_lines() {
     let section = format!("inUse: {{rules: [{}]}}", path.display());
     std::fs::write(&path, "rules:\n  - name: mine\n    protects: {resource: configmaps}\n    usedBy: [{resource: pods, version: v1}]\n").unwrap();
     assert_eq!(described(&section).len(), 1);
-    assert_eq!(config(&section).in_use.files, [path.clone()]);
+    assert_eq!(config(&section).in_use.files, std::slice::from_ref(&path));
     std::fs::write(&path, "rules:\n  - name: mine\n    protects: {resource: configmapz}\n").unwrap();
     let (_, problems) = configured(&section);
     assert!(problems.join("\n").contains("rules.yaml:3:"), "{problems:?}");
