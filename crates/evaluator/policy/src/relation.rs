@@ -14,9 +14,25 @@ use crate::release::Release;
 use crate::schema::Schema;
 use crate::value::{Arena, Value};
 
-/// The name of the object that is used.
+/// One of the two objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// `object`, which is used.
+    Object,
+    /// `by`, which uses it.
+    By,
+}
+
+impl Side {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Object => "object",
+            Self::By => "by",
+        }
+    }
+}
+
 const OBJECT: &str = "object";
-/// The name of the object that uses it.
 const BY: &str = "by";
 
 /// A compiled expression over `object` and perhaps `by`.
@@ -49,26 +65,31 @@ impl Relation {
         Ok(Self { program, selected })
     }
 
-    /// Whether the expression reads no other fields of `object` than these fields of its metadata.
-    pub fn reads_only_metadata_of_object(&self, fields: &[&str]) -> bool {
-        let [object, _] = &self.selected;
-        are_of_metadata(object, fields)
+    /// Whether the expression reads no other fields of an object than these fields of its metadata.
+    pub fn reads_only_metadata(&self, of: Side, fields: &[&str]) -> bool {
+        self.selected(of).iter().all(|path| match path.steps() {
+            [PathStep::Field(metadata), PathStep::Field(field), ..] => {
+                metadata == "metadata" && fields.contains(&field.as_str())
+            }
+            _ => false,
+        })
     }
 
-    /// Whether the expression reads no other fields of `by` than these fields of its metadata.
-    pub fn reads_only_metadata_of_by(&self, fields: &[&str]) -> bool {
-        let [_, by] = &self.selected;
-        are_of_metadata(by, fields)
+    /// The read fields of an object that its schema does not have, as `by.spec.x`.
+    pub fn unknown_fields(&self, of: Side, schema: &Schema) -> Vec<String> {
+        let is_unknown = |path: &&Path| {
+            let is_own = matches!(path.first_field(), Some("apiVersion" | "kind" | "metadata"));
+            !is_own && !has_field(schema, path.steps())
+        };
+        self.selected(of).iter().filter(is_unknown).map(|path| format!("{}.{path}", of.name())).collect()
     }
 
-    /// The fields of `object` that its schema does not have, as `object.spec.x`.
-    pub fn unknown_fields_of_object(&self, schema: &Schema) -> Vec<String> {
-        unknown_fields(OBJECT, &self.selected[0], schema)
-    }
-
-    /// The fields of `by` that its schema does not have, as `by.spec.x`.
-    pub fn unknown_fields_of_by(&self, schema: &Schema) -> Vec<String> {
-        unknown_fields(BY, &self.selected[1], schema)
+    fn selected(&self, of: Side) -> &Selected {
+        let [object, by] = &self.selected;
+        match of {
+            Side::Object => object,
+            Side::By => by,
+        }
     }
 
     /// Evaluates the expression.
@@ -83,24 +104,6 @@ impl Relation {
         let shared = EvalInput { context, activation: &activation };
         self.program.evaluate(EXPRESSION_LIMIT, shared).0.map_err(failure)
     }
-}
-
-fn are_of_metadata(selected: &Selected, fields: &[&str]) -> bool {
-    let is_of_metadata = |path: &Path| match path.steps() {
-        [PathStep::Field(metadata), PathStep::Field(field), ..] => {
-            metadata == "metadata" && fields.contains(&field.as_str())
-        }
-        _ => false,
-    };
-    selected.iter().all(is_of_metadata)
-}
-
-fn unknown_fields(name: &str, selected: &Selected, schema: &Schema) -> Vec<String> {
-    let is_unknown = |path: &&Path| {
-        let is_own = matches!(path.first_field(), Some("apiVersion" | "kind" | "metadata"));
-        !is_own && !has_field(schema, path.steps())
-    };
-    selected.iter().filter(is_unknown).map(|path| format!("{name}.{path}")).collect()
 }
 
 /// Whether values of a schema can have a field.
@@ -208,7 +211,7 @@ mod tests {
         ] {
             let relation = Relation::condition(source, release()).unwrap();
             assert_eq!(
-                relation.unknown_fields_of_by(&schema).first().map(String::as_str),
+                relation.unknown_fields(Side::By, &schema).first().map(String::as_str),
                 expected,
                 "{source}"
             );
@@ -229,8 +232,8 @@ mod tests {
         ] {
             let relation = Relation::condition(source, release()).unwrap();
             let fields = ["name", "labels"];
-            assert_eq!(relation.reads_only_metadata_of_object(&fields), of_object, "{source}");
-            assert_eq!(relation.reads_only_metadata_of_by(&fields), of_by, "{source}");
+            assert_eq!(relation.reads_only_metadata(Side::Object, &fields), of_object, "{source}");
+            assert_eq!(relation.reads_only_metadata(Side::By, &fields), of_by, "{source}");
         }
     }
 }

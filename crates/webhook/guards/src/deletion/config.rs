@@ -244,7 +244,7 @@ fn namespaces(section: &mut Section<'_>) -> (Vec<InUse>, Vec<Resource>) {
         let extra = s.sections(
             "extraResources",
             "Further resources that block it. Every cluster must serve them.",
-            resource,
+            |section| resource(section, None),
         );
         let extra: Vec<Resource> = extra.into_iter().flatten().collect();
         if in_use.is_empty() && extra.is_empty() && s.is_empty_list("blockingResources") {
@@ -264,15 +264,23 @@ fn namespaces(section: &mut Section<'_>) -> (Vec<InUse>, Vec<Resource>) {
     })
 }
 
-fn resource(section: &mut Section<'_>) -> Option<Resource> {
+/// Reads a resource. Without a default, its version is required.
+pub(super) fn resource(section: &mut Section<'_>, default: Option<&'static str>) -> Option<Resource> {
+    const VERSION: &str = "Version at which Durward reads it, as v1.";
     let group = section.text("group", "API group", "API group; empty for the core group.", "");
-    let version = section.required_text("version", "version", "Version at which Durward reads it, as v1.");
+    let version = match default {
+        None => section.required_text("version", "version", VERSION),
+        Some(default) => section.text("version", "version", VERSION, default),
+    };
     let plural = section.required_text("resource", "plural name", "Plural name, as in an API path.");
-    if !section.is_written() || version.is_empty() || plural.is_empty() {
+    let needs_version = default != Some("");
+    if !section.is_written() || (version.is_empty() && needs_version) || plural.is_empty() {
         return None;
     }
     let resource = Resource { group: group.into(), version: version.into(), plural: plural.into() };
-    if Resource::from_argument(&resource.argument()).as_ref() == Some(&resource) {
+    let version = if resource.version.is_empty() { "v1".into() } else { resource.version.clone() };
+    let complete = Resource { version, ..resource.clone() };
+    if Resource::from_argument(&complete.argument()).as_ref() == Some(&complete) {
         return Some(resource);
     }
     let next = "write as in a path: {group: example.org, version: v1, resource: widgets}".to_owned();

@@ -64,6 +64,8 @@ pub(super) struct ResourceQuery {
 pub(super) enum ListScope {
     /// The deleted namespace, or that of the deleted object.
     OfTarget,
+    /// The same, and objects without a namespace. All are listed.
+    OfTargetOrNone,
     /// All, or the objects have none.
     All,
 }

@@ -19,7 +19,7 @@ use super::case::Case;
 use super::cluster_facts::{ClusterFacts, ObjectCount};
 use super::facts::FactsReader;
 use super::queries::{self, InUseRule, ListScope, ResourceQuery};
-use super::target::{DeletionKind, Target};
+use super::target::DeletionKind;
 use cluster::fleet::{Cluster, GetQuery, ListQuery, Object, Part};
 use cluster::{Address, Pages, Resource, cause};
 
@@ -38,9 +38,10 @@ struct ListResult {
 
 impl ListResult {
     /// Adds the objects of a page.
-    fn add(&mut self, objects: &[Object], query: &ResourceQuery, namespace: &str, deadline: Instant) {
+    fn add(&mut self, objects: &[Object], query: &ResourceQuery, space: &str, deadline: Instant) {
+        let is_all = query.scope == ListScope::All || space.is_empty();
         query.rule.apply(objects, deadline.into_std(), |object, is_in_use| match is_in_use {
-            Ok(true) if namespace.is_empty() && !object.namespace.is_empty() => {
+            Ok(true) if is_all && !object.namespace.is_empty() => {
                 self.in_use.push(format!("{}/{}", object.namespace, object.name));
             }
             Ok(true) => self.in_use.push(object.name.clone()),
@@ -100,7 +101,7 @@ impl FactsReader<'_> {
         Ok(match found {
             None => Cow::Borrowed(&[]),
             Some(found) if case.target.kind == DeletionKind::Crd => {
-                Cow::Owned(vec![queries::of_crd(served(&found, case.target)?)])
+                Cow::Owned(vec![queries::of_crd(served(&found, &case.target.name)?)])
             }
             Some(_) => Cow::Borrowed(&self.config.queries),
         })
@@ -115,18 +116,23 @@ impl FactsReader<'_> {
         deadline: Instant,
     ) -> ListResult {
         let mut list = ListResult::default();
-        let ResourceQuery { resource, field_selector, label_selector, part, .. } = query;
-        let namespace = if query.scope == ListScope::All { "" } else { space };
+        let ResourceQuery { field_selector, label_selector, part, .. } = query;
+        let resource = match self.at_served_version(cluster, &query.resource, deadline).await {
+            Ok(Some(resource)) => resource,
+            Ok(None) => return list,
+            Err(why) => return ListResult { unknown: vec![why], ..list },
+        };
+        let namespace = if query.scope == ListScope::OfTarget { space } else { "" };
         let list_query =
-            ListQuery { namespace, field_selector, label_selector, part: *part, ..ListQuery::new(resource) };
+            ListQuery { namespace, field_selector, label_selector, part: *part, ..ListQuery::new(&resource) };
         let time = deadline.saturating_duration_since(Instant::now());
         let mut pages = Pages::new(&*self.clients.reader, cluster, list_query, deadline.into_std());
         loop {
-            let page = match pages.next().await {
+            let mut page = match pages.next().await {
                 Ok(Some(page)) => page,
                 Ok(None) => return list,
                 Err(why) if why.code == cause::NOT_SERVED && matches!(query.rule, InUseRule::Uses(_)) => {
-                    list.unknown.extend(self.other_version(cluster, resource, why, deadline).await);
+                    list.unknown.extend(self.other_version(cluster, &resource, why, deadline).await);
                     return list;
                 }
                 Err(why) => {
@@ -136,7 +142,10 @@ impl FactsReader<'_> {
                 }
             };
             let more = page.next.is_some();
-            list.add(&page.objects, query, namespace, deadline);
+            if query.scope == ListScope::OfTargetOrNone && !space.is_empty() {
+                page.objects.retain(|object| object.namespace.is_empty() || object.namespace == space);
+            }
+            list.add(&page.objects, query, space, deadline);
             if more && !list.in_use.is_empty() {
                 return ListResult { more, ..list };
             }
@@ -154,18 +163,35 @@ impl FactsReader<'_> {
         if policy::kinds::is_built_in(&resource.group) {
             return Some(why);
         }
-        let (crds, name) = (DeletionKind::Crd.resource(), resource.to_string());
-        let address = Address { resource: &crds, namespace: "", name: &name };
-        let query = GetQuery { address, part: Part::Metadata };
-        match self.clients.reader.get_object(cluster, query, deadline.into_std()).await {
+        let any_version = Resource { version: Cow::Borrowed(""), ..resource.clone() };
+        match self.at_served_version(cluster, &any_version, deadline).await {
             Ok(None) => None,
-            Ok(Some(_)) => {
-                let text =
-                    format!("{name} is not served at version {}, but at another one", resource.version);
+            Ok(Some(served)) => {
+                let text = format!(
+                    "{resource} is not served at version {}, but at {}",
+                    resource.version, served.version
+                );
                 Some(Cause::new(cause::NOT_SERVED, text))
             }
             Err(why) => Some(why),
         }
+    }
+
+    /// Returns a custom resource without a version at one that the cluster serves; none if the cluster does not have its CRD.
+    async fn at_served_version<'r>(
+        &self,
+        cluster: &Cluster,
+        resource: &'r Resource,
+        deadline: Instant,
+    ) -> Result<Option<Cow<'r, Resource>>, Cause> {
+        if !resource.version.is_empty() {
+            return Ok(Some(Cow::Borrowed(resource)));
+        }
+        let (crds, name) = (DeletionKind::Crd.resource(), resource.to_string());
+        let address = Address { resource: &crds, namespace: "", name: &name };
+        let query = GetQuery { address, part: Part::Whole };
+        let found = self.clients.reader.get_object(cluster, query, deadline.into_std()).await?;
+        found.map(|found| served(&found, &name).map(Cow::Owned)).transpose()
     }
 
     /// Explains why a List could not be read to its end.
@@ -194,13 +220,12 @@ impl FactsReader<'_> {
 
 /// Returns the resource at the version at which the cluster's objects are read: the stored version if it is served, since its
 /// objects need no conversion.
-fn served(found: &Object, target: &Target) -> Result<Resource, Cause> {
-    let name = &target.name;
+fn served(found: &Object, name: &str) -> Result<Resource, Cause> {
     let garbage = |what: String| Cause::new(cause::GARBAGE, format!("its {name} {what}"));
     let raw = found.raw.as_ref().ok_or_else(|| garbage("has no versions".to_owned()))?;
     let Crd { spec } =
         serde_json::from_str(raw.get()).map_err(|error| garbage(format!("is not valid: {error}")))?;
-    if spec.group != target.group() || spec.names.plural != target.plural() {
+    if format!("{}.{}", spec.names.plural, spec.group) != name {
         return Err(garbage("defines another resource than its name says".to_owned()));
     }
     let served = || spec.versions.iter().filter(|version| version.served);

@@ -44,7 +44,7 @@ pub(super) struct Target {
     /// The name.
     pub(super) name: String,
     /// The whole object as JSON, if an expression reads more than its name and labels.
-    pub(super) whole: Option<String>,
+    pub(super) whole: Option<UsedObject>,
     /// The uid that the object has in the cluster that sent the review, never empty. Without a review it is `None`: a user named
     /// the object, which perhaps does not exist.
     pub(super) reviewed_uid: Option<String>,
@@ -185,7 +185,7 @@ impl Target {
             // The namespace of a review of a Namespace is its own name.
             DeletionKind::Namespace | DeletionKind::Crd => (String::new(), None),
             DeletionKind::InUse(kind) => {
-                let whole = kind.needs_whole().then(|| old.raw().get().to_owned());
+                let whole = kind.needs_whole().then(|| UsedObject::whole(old.raw().get()));
                 (request.namespace.clone().into_owned(), whole)
             }
         };
@@ -215,16 +215,14 @@ impl Target {
 
     /// Returns the object as expressions see it.
     pub(super) fn used_object(&self) -> UsedObject {
-        match &self.whole {
-            Some(json) => UsedObject::whole(json),
-            None => UsedObject::by_metadata(&self.namespace, &self.name, &self.labels),
-        }
+        let by_metadata = || UsedObject::by_metadata(&self.namespace, &self.name, &self.labels);
+        self.whole.clone().unwrap_or_else(by_metadata)
     }
 
     /// Replaces the metadata that decides by that of the stored object.
     pub(super) fn set_metadata(&mut self, stored: Option<Object>) {
         let Some(Object { metadata, raw, .. }) = stored else { return };
-        self.whole = self.whole.take().or(raw.map(|raw| raw.get().to_owned()));
+        self.whole = self.whole.take().or(raw.map(|raw| UsedObject::whole(raw.get())));
         (self.labels, self.annotations, self.deleting) =
             (metadata.labels, metadata.annotations, metadata.deleting);
     }
@@ -237,11 +235,6 @@ impl Target {
     /// Returns the API group of a CRD's objects. The API server requires the name `PLURAL.GROUP`.
     pub(super) fn group(&self) -> &str {
         self.name.split_once('.').map_or("", |(_, group)| group)
-    }
-
-    /// Returns the plural of a CRD's objects.
-    pub(super) fn plural(&self) -> &str {
-        self.name.split_once('.').map_or(self.name.as_str(), |(plural, _)| plural)
     }
 
     /// Returns kind and name for kubectl: `ns/shop`, `configmaps/app -n shop`.

@@ -9,6 +9,8 @@ use cluster::Resource;
 use policy::expression::Refused;
 use policy::kinds;
 
+use super::super::config::resource;
+use super::super::queries::ListScope;
 use super::expression::RuleExpression;
 use super::rule::{Rule, Using};
 use super::{InUseKind, InUseKinds, library, namespaced};
@@ -112,7 +114,7 @@ fn rule(section: &mut Section<'_>, is_fleet: bool) -> Option<ProtectedRule> {
 }
 
 fn protects(section: &mut Section<'_>) -> Option<(Resource, ::config::Selector, Vec<String>)> {
-    let resource = resource(section, false);
+    let resource = known_resource(section, Some("v1"));
     let selector = section.selector("selector", "Labels of the objects.").unwrap_or_default();
     let namespaces = section.names(
         "namespaces",
@@ -132,7 +134,7 @@ fn protects(section: &mut Section<'_>) -> Option<(Resource, ::config::Selector, 
 }
 
 fn using(section: &mut Section<'_>, protected: Option<bool>, is_fleet: bool) -> Option<Using> {
-    let resource = resource(section, true);
+    let resource = known_resource(section, Some(""));
     let clusters = section.optional_choice(
         "clusters",
         "Clusters whose objects count: fleet, or local for the one that sends the review.",
@@ -141,7 +143,7 @@ fn using(section: &mut Section<'_>, protected: Option<bool>, is_fleet: bool) -> 
     let namespace = section.optional_choice(
         "namespace",
         "Namespaces whose objects count: same, or any.",
-        &[("same", false), ("any", true)],
+        &[("same", ListScope::OfTarget), ("any", ListScope::All)],
     );
     let label_selector =
         expression(section, "labelSelector", "Label selector, as CEL over object.", RuleExpression::text);
@@ -150,18 +152,26 @@ fn using(section: &mut Section<'_>, protected: Option<bool>, is_fleet: bool) -> 
     let condition =
         expression(section, "where", "Whether by uses object, as CEL.", RuleExpression::condition);
     let resource = resource?;
-    let has_no_namespace = [protected, namespaced(&resource)].contains(&Some(false));
-    if namespace == Some(false) && has_no_namespace {
+    let is_namespaced = namespaced(&resource);
+    let has_no_namespace = [protected, is_namespaced].contains(&Some(false));
+    if namespace == Some(ListScope::OfTarget) && has_no_namespace {
         section.problem(
             "namespace",
             "is same, and one of the kinds has no namespace",
             Some("use any".to_owned()),
         );
     }
+    let scope = match namespace {
+        None if has_no_namespace => ListScope::All,
+        // It is not known whether a custom resource has namespaces.
+        None if is_namespaced.is_none() => ListScope::OfTargetOrNone,
+        None | Some(ListScope::OfTarget) => ListScope::OfTarget,
+        Some(any) => any,
+    };
     Some(Using {
         resource,
         is_local: clusters.unwrap_or(!is_fleet),
-        in_any_namespace: namespace.unwrap_or(has_no_namespace),
+        scope,
         label_selector,
         field_selector,
         condition,
@@ -188,24 +198,13 @@ fn expression(
 }
 
 /// Reads a resource. A kind of Kubernetes must exist.
-fn resource(section: &mut Section<'_>, needs_version: bool) -> Option<Resource> {
-    let group = section.text("group", "API group", "API group; empty for the core group.", "");
-    let version = if needs_version {
-        section.required_text("version", "version", "Version, as v1.")
-    } else {
-        section.text("version", "version", "Version at which commands read it.", "v1")
-    };
-    let plural = section.required_text("resource", "plural name", "Plural name, as in an API path.");
-    if !section.is_written() || version.is_empty() || plural.is_empty() {
-        return None;
-    }
-    let resource = Resource { group: group.into(), version: version.into(), plural: plural.into() };
-    if Resource::from_argument(&resource.argument()).as_ref() != Some(&resource) {
-        let next = "write as in a path: {group: example.org, version: v1, resource: widgets}".to_owned();
+fn known_resource(section: &mut Section<'_>, version: Option<&'static str>) -> Option<Resource> {
+    let resource = resource(section, version)?;
+    if resource.version.is_empty() && kinds::is_built_in(&resource.group) {
         section.problem(
-            "resource",
-            format!("{resource} at {:?} is not a resource", resource.version),
-            Some(next),
+            "version",
+            "is required for a kind of Kubernetes",
+            Some("add: version: v1".to_owned()),
         );
         return None;
     }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use cluster::fleet::Object;
 use policy::expression::{ExpressionError, Refused};
-use policy::relation::Relation;
+use policy::relation::{Relation, Side};
 use policy::release::{NEWEST, Release};
 use policy::schema::Schema;
 use policy::value::{Arena, Value, read_json};
@@ -55,22 +55,17 @@ impl RuleExpression {
 
     /// Whether it reads more of `object` than every review has.
     pub(super) fn needs_whole_object(&self) -> bool {
-        !self.relation.reads_only_metadata_of_object(&OF_OBJECT)
+        !self.relation.reads_only_metadata(Side::Object, &OF_OBJECT)
     }
 
     /// Whether it reads more of `by` than a List of metadata has.
     pub(super) fn needs_whole_by(&self) -> bool {
-        !self.relation.reads_only_metadata_of_by(&OF_BY)
+        !self.relation.reads_only_metadata(Side::By, &OF_BY)
     }
 
-    /// Returns the fields that the schema of the used object does not have.
-    pub(super) fn unknown_in_object(&self, schema: &Schema) -> Vec<String> {
-        self.relation.unknown_fields_of_object(schema)
-    }
-
-    /// Returns the fields that the schema of the using object does not have.
-    pub(super) fn unknown_in_by(&self, schema: &Schema) -> Vec<String> {
-        self.relation.unknown_fields_of_by(schema)
+    /// Returns the fields that it reads and that the schema of one of the objects does not have.
+    pub(super) fn unknown_fields(&self, of: Side, schema: &Schema) -> Vec<String> {
+        self.relation.unknown_fields(of, schema)
     }
 
     /// Returns a selector for an object.

@@ -9,6 +9,7 @@ use ::config::{Selector, SelectorExt as _};
 use admission::Cause;
 use cluster::fleet::{Object, Part};
 use cluster::{Resource, cause};
+use policy::relation::Side;
 use policy::schema::Schema;
 
 use super::super::queries::{self, InUseRule, ListScope, Noun, ResourceQuery};
@@ -36,8 +37,8 @@ pub(in crate::deletion) struct Using {
     pub(in crate::deletion) resource: Resource,
     /// Whether only the cluster that sends the review counts.
     pub(super) is_local: bool,
-    /// Whether objects of all namespaces count.
-    pub(super) in_any_namespace: bool,
+    /// The namespaces whose objects count.
+    pub(super) scope: ListScope,
     pub(super) label_selector: Option<RuleExpression>,
     pub(super) field_selector: Option<RuleExpression>,
     pub(super) condition: Option<RuleExpression>,
@@ -76,10 +77,10 @@ impl Rule {
         for using in &self.used_by {
             for expression in using.expressions() {
                 if of.is(&protected.group, &protected.plural) {
-                    fields.extend(expression.unknown_in_object(schema));
+                    fields.extend(expression.unknown_fields(Side::Object, schema));
                 }
-                if *of == using.resource {
-                    fields.extend(expression.unknown_in_by(schema));
+                if of.is(&using.resource.group, &using.resource.plural) {
+                    fields.extend(expression.unknown_fields(Side::By, schema));
                 }
             }
         }
@@ -130,7 +131,7 @@ impl Using {
             label_selector: selector("labelSelector", &self.label_selector)?.into(),
             part: self.part(),
             noun: self.noun(),
-            scope: if self.in_any_namespace { ListScope::All } else { ListScope::OfTarget },
+            scope: self.scope,
             is_local: self.is_local,
             rule: InUseRule::Uses(Arc::new(Usage {
                 rule: Arc::clone(rule),
@@ -155,8 +156,10 @@ impl Using {
             Part::Whole => "whole objects",
         };
         let clusters = if self.is_local { "this cluster" } else { "the fleet" };
-        let space = if self.in_any_namespace { "all namespaces" } else { "same namespace" };
-        format!("{} ({part}, {space}, {clusters})", self.resource.argument())
+        let space = if self.scope == ListScope::All { "all namespaces" } else { "same namespace" };
+        let resource = &self.resource;
+        let name = if resource.version.is_empty() { resource.to_string() } else { resource.argument() };
+        format!("{name} ({part}, {space}, {clusters})")
     }
 }
 

@@ -129,15 +129,14 @@ async fn a_kind_that_a_member_does_not_have_is_not_used_there() {
     assert_eq!(delete(CUSTOM, &absent, "configmaps").await.verdict, Verdict::Allow);
     let another = with_pods(&[]);
     not_served(&another);
-    another.content().insert_in(
-        "m1",
-        CRDS,
-        json!({"metadata": {"name": "machines.example.org", "uid": "1"}}),
-    );
+    let mut crd = crd(&[("v2", true, true)]);
+    crd["metadata"]["name"] = "machines.example.org".into();
+    crd["spec"]["names"]["plural"] = "machines".into();
+    another.content().insert_in("m1", CRDS, crd);
     let ruling = delete(CUSTOM, &another, "configmaps").await;
     assert_eq!(code(&ruling), cause::NOT_SERVED);
     let text = &denial(&ruling).message;
-    assert!(text.contains("machines.example.org is not served at version v1"), "{text}");
+    assert!(text.contains("machines.example.org is not served at version v1, but at v2"), "{text}");
 }
 
 #[tokio::test(start_paused = true)]

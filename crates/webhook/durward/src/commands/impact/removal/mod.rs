@@ -64,6 +64,9 @@ async fn read(args: &Args, mut report: RemovalReport) -> Result<RemovalReport, S
     let is_judged = |object: &ObjectName| object.takes_along() || object.subject(&context.survey).is_some();
     let (mut open, others): (Vec<_>, Vec<_>) =
         std::mem::take(&mut report.removed).into_iter().partition(|going| is_judged(&going.object));
+    for going in &mut open {
+        going.object = std::mem::take(&mut going.object).within(args.namespace.as_deref(), &context.survey);
+    }
     for going in others {
         *report.others.entry(going.object.kind).or_default() += 1;
     }
