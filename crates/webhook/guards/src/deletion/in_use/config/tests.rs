@@ -29,24 +29,24 @@ fn a_description_says_what_is_read() {
     for (using, expected) in [
         (
             "{resource: pods, version: v1, where: by.spec.a == object.metadata.name}",
-            "pods.v1 (whole objects; its namespace; this cluster)",
+            "pods.v1 (whole objects, same namespace, this cluster)",
         ),
         (
             "{resource: pods, version: v1, where: by.metadata.?labels.?a.orValue('') == object.metadata.name}",
-            "pods.v1 (metadata; its namespace; this cluster)",
+            "pods.v1 (metadata, same namespace, this cluster)",
         ),
         (
             "{resource: pods, version: v1, namespace: any, clusters: fleet}",
-            "pods.v1 (metadata; all namespaces; the fleet)",
+            "pods.v1 (metadata, all namespaces, the fleet)",
         ),
         (
             "{resource: persistentvolumes, version: v1}",
-            "persistentvolumes.v1 (metadata; all namespaces; this cluster)",
+            "persistentvolumes.v1 (metadata, all namespaces, this cluster)",
         ),
     ] {
         assert_eq!(
             described(&rule(using)),
-            [format!("a: configmaps, used by {expected}; failurePolicy Fail")]
+            [format!("rule a: configmaps, used by {expected}; failurePolicy: Fail")]
         );
     }
     let on_karmada = format!("fleet: karmada\n{}", rule("{resource: pods, version: v1}"));
