@@ -142,6 +142,9 @@ compares both for the configurations in ci/.
 {{- $_ := set $within "default" (concat (get $within "default" | default list) $events) -}}
 {{- $fleet := $deletion.fleet | default "none" -}}
 {{- $cluster = concat $cluster (include "durward.rules.deletion" $deletion | fromJsonArray) -}}
+{{- $inUse := $deletion.inUse | default dict -}}
+{{- /* Durward reads no Secret, so a denial about one has no Event. */ -}}
+{{- if or $inUse.rules (without ($inUse.library | default list) "secrets") }}{{ $cluster = concat $cluster $events }}{{ end -}}
 {{- if and (kindIs "map" $fleet) (hasKey $fleet "secrets") -}}
 {{- $_ := set $within $home (append (get $within $home) (include "durward.rule" (list "" "secrets" (list "get" "list" "watch")) | fromJson)) -}}
 {{- end -}}

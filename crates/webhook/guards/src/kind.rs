@@ -117,8 +117,10 @@ pub struct GuardedObjects {
 /// The namespaces of guarded objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GuardedNamespaces {
-    /// The objects are cluster-wide, or all count.
+    /// The objects are cluster-wide.
     None,
+    /// All.
+    All,
     /// The namespace with this name.
     Named(String),
     /// The namespaces with these labels.

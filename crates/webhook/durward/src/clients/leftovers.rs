@@ -30,7 +30,8 @@ impl FoundLeftover {
         let word = match self.resource.plural.as_ref() {
             "namespaces" => "ns",
             "customresourcedefinitions" => "crd",
-            plural => plural.trim_end_matches('s'),
+            _ if self.resource.group.is_empty() => &*self.resource.singular(),
+            _ => &*self.resource.to_string(),
         };
         format!("{word} {}", self.name)
     }
@@ -52,7 +53,7 @@ pub(crate) async fn find(
     let (mut found, mut failures) = (Vec::new(), Vec::new());
     for objects in guarded {
         let namespaces = match &objects.namespaces {
-            GuardedNamespaces::None => Ok(vec![String::new()]),
+            GuardedNamespaces::None | GuardedNamespaces::All => Ok(vec![String::new()]),
             GuardedNamespaces::Named(name) => Ok(vec![name.clone()]),
             GuardedNamespaces::Labeled(selector) => {
                 all_pages(reader, &Cluster::Local, &Resource::NAMESPACES).await.map(|all| {

@@ -23,7 +23,7 @@ pub(crate) fn of_guard(file: &File, guard: &Guarded) -> Permissions {
         let namespace = match objects.namespaces {
             GuardedNamespaces::None => EVENTS_OF_CLUSTER.to_owned(),
             GuardedNamespaces::Named(namespace) => namespace,
-            GuardedNamespaces::Labeled(_) => {
+            GuardedNamespaces::All | GuardedNamespaces::Labeled(_) => {
                 all.own.extend((!all.own.contains(&create)).then(|| create.clone()));
                 continue;
             }

@@ -157,6 +157,35 @@ fn a_snapshot_answers_as_the_fleet_did() {
 }
 
 #[test]
+fn a_snapshot_of_everything_answers_about_each_object() {
+    let dir = fleet(CONFIGMAPS);
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": []}).to_string();
+    for cluster in ["here", "m1", "m2"] {
+        dir.write(&format!("fleet/{cluster}/namespaces.v1.yaml"), &list);
+    }
+    let all = ["snapshot", "--out", "copy", "--snapshot", "fleet", "--config", "durward.yaml"];
+    let written = dir.run(&all);
+    for (name, code) in [("app", 1), ("free", 0), ("other", 0)] {
+        let name = format!("cm/{name}");
+        let arguments = ["impact", &name, "-n", "shop", "--snapshot", "copy", "--config", "durward.yaml"];
+        let run = dir.run(&arguments);
+        assert_eq!(run.code, code, "{name}: {} {} {}", run.out, run.err, written.err);
+    }
+}
+
+#[test]
+fn a_manifest_without_a_namespace_is_in_that_of_the_command_line() {
+    let dir = fleet(CONFIGMAPS);
+    dir.write("old.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: app}\n");
+    dir.write("new.yaml", "");
+    let diff =
+        ["impact", "--diff", "old.yaml", "new.yaml", "--snapshot", "fleet", "--config", "durward.yaml"];
+    assert_eq!(dir.run(&[&diff[..], &["-n", "shop"]].concat()).code, 1);
+    let elsewhere = dir.run(&diff);
+    assert!(elsewhere.out.contains("configmaps/default/app  does not exist"), "{}", elsewhere.out);
+}
+
+#[test]
 fn doctor_names_a_field_that_the_crd_does_not_have() {
     let doctor = |condition: &str| {
         let dir = fleet(&machines(condition));

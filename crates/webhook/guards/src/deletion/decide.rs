@@ -44,7 +44,7 @@ pub(super) fn open(config: &Config, request: &Request<'_>) -> Result<Target, Box
 
 /// Reserves memory for a whole object that expressions read.
 fn charge_whole(kind: &DeletionKind, request: &Request<'_>) -> Result<(), Cause> {
-    let is_read = matches!(kind, DeletionKind::InUse(kind) if kind.needs_whole());
+    let is_read = kind.needs_whole();
     charge_parsed(request, request.old_object.iter().filter(|_| is_read).map(ReviewedObject::raw))
 }
 

@@ -1,6 +1,5 @@
 //! Fixtures of the tests: configurations, requests, targets and member clusters.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -8,7 +7,7 @@ use admission::{Fields, Request, decode};
 use serde_json::{Value, json};
 
 use super::config::{self, Config};
-use super::target::{CRD_GROUP, DeletionKind, Target, TargetField};
+use super::target::{CRD_GROUP, DeletionKind, DeletionSubject, Target, TargetField};
 use crate::common::split_namespace;
 use ::config::time;
 use ::config::{parse, read};
@@ -68,18 +67,8 @@ pub(super) fn with_delete<T>(
 }
 
 fn target(kind: DeletionKind, name: &str) -> Target {
-    Target {
-        resource: kind.resource(),
-        kind,
-        namespace: String::new(),
-        whole: None,
-        name: name.to_owned(),
-        reviewed_uid: Some("7".to_owned()),
-        labels: BTreeMap::new(),
-        annotations: BTreeMap::new(),
-        deleting: false,
-        dry_run: false,
-    }
+    let reviewed_uid = Some("7".to_owned());
+    Target { reviewed_uid, ..Target::named(DeletionSubject::cluster_wide(kind, name)) }
 }
 
 /// Returns a namespace to delete.

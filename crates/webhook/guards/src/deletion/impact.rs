@@ -1,7 +1,6 @@
 //! The impact of a deletion, cluster by cluster: the facts and the decision of a review, without a deletion.
 
-use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use admission::{Cause, Verdict};
 use serde::Serialize;
@@ -101,6 +100,17 @@ impl Survey {
         self.report(&case, exists, &facts)
     }
 
+    /// Reads every object by which in-use rules can find a use, in all namespaces: for snapshots.
+    pub async fn read_uses(&self, clients: &Clients, timeout: Duration) {
+        let reader = FactsReader { clients, config: &self.config, progress: &|_| {} };
+        for kind in &self.config.in_use.kinds {
+            let target = Target::named(DeletionSubject::cluster_wide(DeletionKind::InUse(kind.clone()), ""));
+            let rules = kind.rules.iter().collect();
+            let case = Case { rules, ..Case::new(&self.config, &target, clients.context.now()) };
+            reader.read(&case, (Instant::now() + timeout).into(), true).await;
+        }
+    }
+
     /// Returns the list of the fleet as reviews read it.
     pub async fn members(&self, clients: &Clients, deadline: Instant) -> MembersResult {
         FactsReader { clients, config: &self.config, progress: &|_| {} }.members(deadline.into()).await
@@ -113,24 +123,11 @@ impl Survey {
         subject: DeletionSubject,
         deadline: Instant,
     ) -> (Target, Option<bool>) {
-        let DeletionSubject { kind, namespace, name } = subject;
-        let needs_whole = matches!(&kind, DeletionKind::InUse(kind) if kind.needs_whole());
-        let mut target = Target {
-            resource: kind.resource(),
-            kind,
-            namespace,
-            name,
-            whole: None,
-            reviewed_uid: None,
-            labels: BTreeMap::new(),
-            annotations: BTreeMap::new(),
-            deleting: false,
-            dry_run: false,
-        };
+        let part = if subject.kind.needs_whole() { Part::Whole } else { Part::Metadata };
+        let mut target = Target::named(subject);
         if target.kind.is_secret() {
             return (target, None);
         }
-        let part = if needs_whole { Part::Whole } else { Part::Metadata };
         let query = GetQuery { address: target.address(), part };
         let soon = half(deadline.into()).into_std();
         let found = clients.reader.get_object(&Cluster::Local, query, soon).await;

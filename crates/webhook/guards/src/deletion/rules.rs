@@ -220,7 +220,10 @@ fn without_repetition(permissions: &mut Vec<Permission>) {
 pub(super) fn guarded(config: &Config) -> Vec<GuardedObjects> {
     let objects = |kind: DeletionKind| GuardedObjects {
         resource: kind.resource(),
-        namespaces: GuardedNamespaces::None,
+        namespaces: match kind {
+            DeletionKind::Namespace | DeletionKind::Crd => GuardedNamespaces::None,
+            DeletionKind::InUse(_) => GuardedNamespaces::All,
+        },
         overrides: config.overrides,
     };
     config.kinds().filter(|kind| !kind.is_secret()).map(objects).collect()

@@ -114,6 +114,11 @@ impl DeletionKind {
         }
     }
 
+    /// Whether objects must be read whole, because an expression reads more than names and labels.
+    pub fn needs_whole(&self) -> bool {
+        matches!(self, Self::InUse(kind) if kind.needs_whole())
+    }
+
     /// Whether Durward reads no object of the kind, because it would read credentials.
     pub fn is_secret(&self) -> bool {
         matches!(self, Self::InUse(kind) if kind.is_secret())
@@ -146,6 +151,14 @@ impl fmt::Display for DeletionSubject {
 }
 
 impl Target {
+    /// The target that a command names, of which only the address is known.
+    pub(super) fn named(DeletionSubject { kind, namespace, name }: DeletionSubject) -> Self {
+        let (labels, annotations) = (BTreeMap::new(), BTreeMap::new());
+        let resource = kind.resource();
+        let (whole, reviewed_uid, deleting, dry_run) = (None, None, false, false);
+        Self { kind, resource, namespace, name, whole, reviewed_uid, labels, annotations, deleting, dry_run }
+    }
+
     /// Reads the target of a review. An error makes the ruling Unknown.
     pub(super) fn read(kind: DeletionKind, request: &Request<'_>) -> Result<Self, Cause> {
         let garbage = |what: String| Cause::new(cause::GARBAGE, format!("invalid admission request: {what}"));
@@ -359,7 +372,7 @@ mod tests {
             |_| {},
             |request| Target::read(DeletionKind::of(&config("{}"), request).unwrap(), request).unwrap(),
         );
-        assert_eq!((target.plural(), target.group()), ("widgets", "example.org"));
+        assert_eq!(target.group(), "example.org");
         assert_eq!(target.text(), "CRD \"widgets.example.org\"");
     }
 }

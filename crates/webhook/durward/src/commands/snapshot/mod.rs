@@ -134,6 +134,13 @@ async fn impacts(
         // `--all` needs complete Lists. CRDs were read whole, and a List has one form.
         recorder.read_all(&DeletionKind::Namespace.resource(), Part::Metadata).await;
         recorder.read_all(&DeletionKind::Crd.resource(), Part::Whole).await;
+        for kind in context.survey.kinds() {
+            if let (DeletionKind::InUse(_), false) = (&kind, kind.is_secret()) {
+                let part = if kind.needs_whole() { Part::Whole } else { Part::Metadata };
+                recorder.read_all(&kind.resource(), part).await;
+            }
+        }
+        context.survey.read_uses(&recorder.clients(), TIMEOUT).await;
         // `impact --diff` follows Argo CD's Applications, if the cluster has any.
         let first = ListQuery { limit: 1, ..ListQuery::new(&APPLICATIONS) };
         let found = context.clients.reader.list(&Cluster::Local, first, Instant::now() + ANSWER_WITHIN).await;

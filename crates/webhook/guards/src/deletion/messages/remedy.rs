@@ -95,7 +95,9 @@ pub(super) fn for_in_use(target: &Target, summary: &FleetSummary<'_>) -> Steps {
         (DeletionKind::Namespace | DeletionKind::InUse(_), _) => "them",
         (DeletionKind::Crd, _) => "the objects",
     };
-    let list = format!(". Full list: kubectl durward impact {}", target.argument('/'));
+    // Only the configuration has the rules.
+    let config = if matches!(target.kind, DeletionKind::InUse(_)) { " --config durward.yaml" } else { "" };
+    let list = format!(". Full list: kubectl durward impact {}{config}", target.argument('/'));
     let list = if target.dry_run { "" } else { &list };
     Steps { next: Some(format!("delete {them}{there} and retry{list}")), ..Steps::default() }
 }

@@ -41,7 +41,7 @@ async fn an_object_that_a_pod_of_a_member_uses_is_not_deleted() {
         denial(&ruling).message.lines().take(2).collect::<Vec<_>>(),
         [
             "configmap \"shop/app\" is still in use in member cluster m2: 1 pod (web)",
-            "Next: delete it there and retry. Full list: kubectl durward impact configmaps/app -n shop",
+            "Next: delete it there and retry. Full list: kubectl durward impact configmaps/app -n shop --config durward.yaml",
         ]
     );
     let outcomes = ruling.evaluation.unwrap().outcomes;
@@ -147,4 +147,70 @@ async fn a_deleting_custom_object_still_uses_the_object() {
     fleet.content().insert_in("m2", MACHINES, machine);
     let ruling = delete(CUSTOM, &fleet, "configmaps").await;
     assert!(denial(&ruling).message.contains("1 machine (m-1)"));
+}
+
+/// Fields of a pod that name a `ConfigMap` and a Secret, with NAME for its name.
+const FIELDS: [(&str, &str); 14] = [
+    ("configmaps", r#"{"volumes": [{"name": "v", "configMap": {"name": "NAME"}}]}"#),
+    (
+        "configmaps",
+        r#"{"volumes": [{"name": "v", "projected": {"sources": [{"configMap": {"name": "NAME"}}]}}]}"#,
+    ),
+    ("configmaps", r#"{"containers": [{"envFrom": [{"configMapRef": {"name": "NAME"}}]}]}"#),
+    ("configmaps", r#"{"containers": [{"env": [{"valueFrom": {"configMapKeyRef": {"name": "NAME"}}}]}]}"#),
+    ("configmaps", r#"{"initContainers": [{"envFrom": [{"configMapRef": {"name": "NAME"}}]}]}"#),
+    (
+        "configmaps",
+        r#"{"ephemeralContainers": [{"env": [{"valueFrom": {"configMapKeyRef": {"name": "NAME"}}}]}]}"#,
+    ),
+    ("secrets", r#"{"volumes": [{"name": "v", "secret": {"secretName": "NAME"}}]}"#),
+    ("secrets", r#"{"volumes": [{"name": "v", "projected": {"sources": [{"secret": {"name": "NAME"}}]}}]}"#),
+    ("secrets", r#"{"volumes": [{"name": "v", "csi": {"nodePublishSecretRef": {"name": "NAME"}}}]}"#),
+    ("secrets", r#"{"volumes": [{"name": "v", "azureFile": {"secretName": "NAME"}}]}"#),
+    ("secrets", r#"{"imagePullSecrets": [{"name": "NAME"}]}"#),
+    ("secrets", r#"{"containers": [{"envFrom": [{"secretRef": {"name": "NAME"}}]}]}"#),
+    ("secrets", r#"{"initContainers": [{"env": [{"valueFrom": {"secretKeyRef": {"name": "NAME"}}}]}]}"#),
+    ("secrets", r#"{"ephemeralContainers": [{"envFrom": [{"secretRef": {"name": "NAME"}}]}]}"#),
+];
+
+#[tokio::test(start_paused = true)]
+async fn each_field_of_a_pod_that_names_the_object_counts() {
+    for (resource, fields) in FIELDS {
+        for (name, is_used) in [("app", true), ("another", false)] {
+            let mut pod = mounting("web", "none");
+            pod["spec"] = serde_json::from_str(&fields.replace("NAME", name)).unwrap();
+            if pod["spec"]["containers"].is_null() {
+                pod["spec"]["containers"] = json!([]);
+            }
+            let ruling = delete(RULE, &with_pods(&[pod]), resource).await;
+            assert_eq!(matches!(ruling.verdict, Verdict::Deny(_)), is_used, "{fields}: {ruling:?}");
+        }
+    }
+}
+
+/// A kind that uses `ConfigMaps` and has no namespaces. Its CRD alone says so.
+#[tokio::test(start_paused = true)]
+async fn a_custom_resource_without_a_namespace_uses_the_object() {
+    let fleet = with_pods(&[]);
+    let mut wide = machine("m-1", &json!({"config": "app"}));
+    wide["metadata"] = json!({"name": "m-1"});
+    fleet.content().insert_in("m2", MACHINES, wide);
+    let mut elsewhere = machine("m-2", &json!({}));
+    elsewhere["metadata"]["namespace"] = "elsewhere".into();
+    fleet.content().insert_in("m2", MACHINES, elsewhere);
+    let ruling = delete(CUSTOM, &fleet, "configmaps").await;
+    assert!(denial(&ruling).message.contains("in member cluster m2: 1 machine (m-1)"), "{ruling:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_version_a_custom_resource_is_read_at_one_that_the_cluster_serves() {
+    let yaml = CUSTOM.replace("version: v1, ", "");
+    let fleet = with_pods(&[]);
+    let mut served = crd(&[("v1", false, false), ("v2", true, true)]);
+    served["metadata"]["name"] = "machines.example.org".into();
+    served["spec"]["names"]["plural"] = "machines".into();
+    fleet.content().insert_in("m2", CRDS, served);
+    fleet.content().insert_in("m2", "machines.v2.example.org", machine("m-1", &json!({"config": "app"})));
+    let ruling = delete(&yaml, &fleet, "configmaps").await;
+    assert!(denial(&ruling).message.contains("in member cluster m2: 1 machine (m-1)"), "{ruling:?}");
 }
