@@ -49,7 +49,7 @@ pub const WRONG_CLUSTER: &str = "wrong-cluster";
 pub const MIXED_CLUSTERS: &str = "mixed-clusters";
 /// The reservation of a deletion could not be stored where every replica of Durward sees it.
 pub const NOT_RESERVED: &str = "not-reserved";
-/// A policy needs more time or memory than a review has, or a regular expression that is too large.
+/// A policy needs more time or memory than a review has, or a regular expression that is too large; or an in-use rule has no result.
 pub const POLICY_LIMIT: &str = "policy-limit";
 /// A policy is about another version of the object than the one that the API server sent.
 pub const OTHER_VERSION: &str = "other-version";

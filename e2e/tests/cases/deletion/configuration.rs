@@ -46,7 +46,7 @@ fn names_count_hides_object_names(context: &'static TestContext) -> Result<()> {
 const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 
 /// The policies are inert within this time.
-const OFF_WITHIN: Duration = Duration::from_secs(2);
+const OFF_WITHIN: Duration = Duration::from_secs(10);
 
 /// On Karmada, policies and bindings are applied by hand. They are inert without the webhook configuration too.
 #[e2e::case(Reconfigures)]

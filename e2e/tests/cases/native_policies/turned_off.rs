@@ -10,7 +10,7 @@ use crate::cases::etcd::environment::{LABEL, Profile, guards, namespace};
 const CONFIGURATION: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/durward";
 
 /// The policies are inert within this time.
-const OFF_WITHIN: Duration = Duration::from_secs(2);
+const OFF_WITHIN: Duration = Duration::from_secs(10);
 
 /// No controller runs here, so nothing cleans up: only the missing params turn the policies off. Durward itself is not asked.
 #[e2e::case]

@@ -57,6 +57,11 @@ pub fn lookup(group: &str, version: &str, kind: &str) -> Option<KindResource<'st
     TABLE.get(&key(group, version, kind)).cloned()
 }
 
+/// Returns whether Kubernetes has kinds in a group.
+pub fn is_of_kubernetes(group: &str) -> bool {
+    KUBERNETES.lines().any(|line| line.split('\t').next() == Some(group))
+}
+
 /// Returns a resource of Kubernetes or Karmada.
 pub fn of_resource(group: &str, plural: &str) -> Option<KindResource<'static>> {
     let is_it = |key: &KindKey<'_>, resource: &KindResource<'_>| key.0 == group && resource.plural == plural;
@@ -133,7 +138,7 @@ impl Kinds {
     /// Returns the given types of a kind of Kubernetes. CRDs define the kinds of Karmada, and their decoder is another one.
     fn given(&self, kind: (&str, &str, &str)) -> Option<&Types> {
         let types = self.types.as_deref().filter(|types| types.has(kind))?;
-        KUBERNETES.lines().any(|line| line.split('\t').next() == Some(kind.0)).then_some(types)
+        is_of_kubernetes(kind.0).then_some(types)
     }
 
     /// Adds the kind of a CRD in each version that it serves.

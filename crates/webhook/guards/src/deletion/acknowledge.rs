@@ -89,6 +89,7 @@ pub(super) fn covers(facts: &ClusterFacts) -> Result<(), &'static str> {
     let uncovered = |cause: &Cause| match cause.code {
         cause::STALE_FLEET | cause::OVERLOADED => Some("what Durward had no capacity to check"),
         cause::TOO_LONG => Some("an answer that Durward cannot read to the end"),
+        cause::POLICY_LIMIT => Some("an in-use rule without a result"),
         _ => None,
     };
     facts.unknown.iter().find_map(uncovered).map_or(Ok(()), Err)

@@ -49,6 +49,14 @@ impl<'c> Case<'c> {
         Self { config, target, now, part, current_override, is_selected, rules }
     }
 
+    /// Whether other clusters than the local one decide.
+    pub(super) fn reads_fleet(&self) -> bool {
+        match self.target.kind {
+            DeletionKind::Namespace | DeletionKind::Crd => true,
+            DeletionKind::InUse(_) => self.rules.iter().any(|rule| rule.listed(true).next().is_some()),
+        }
+    }
+
     /// Returns the Lists of the in-use rules that protect the object.
     pub(super) fn queries(&self) -> Result<Vec<ResourceQuery>, Cause> {
         let object = self.target.used_object();

@@ -18,7 +18,7 @@ pub(super) const MAX_NAMES: usize = 5;
 pub(super) struct ClusterFacts {
     /// The cluster, with the metadata of its Cluster object; empty for the local cluster.
     pub(super) member: FleetMember,
-    /// Objects that the deletion would delete.
+    /// Objects that the deletion would delete, or that use the deleted one.
     pub(super) in_use: Vec<ObjectCount>,
     /// The reasons for what could not be read.
     pub(super) unknown: Vec<Cause>,

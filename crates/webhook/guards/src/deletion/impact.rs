@@ -59,7 +59,7 @@ pub struct ClusterImpact {
     pub state: UsageState,
     /// The findings for users: `3 pods (web-0, …), 1 PVC (data)`, or the reason why they are unknown; empty for an empty cluster.
     pub summary: String,
-    /// Objects that the deletion would delete.
+    /// Objects that the deletion would delete, or that use the deleted one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub in_use: Vec<ObjectCount>,
     /// The reasons for what could not be read.

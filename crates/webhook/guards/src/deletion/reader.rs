@@ -1,4 +1,4 @@
-//! Reads one cluster: the objects there that the deletion would delete.
+//! Reads one cluster: the objects there that the deletion would delete, or that use the deleted object.
 //!
 //! A namespace is read in two steps, so that a cluster without it costs one small request: a GET of the namespace, then all
 //! Lists at once. Only the last page of a List proves that nothing more is there: 5,000 finished pods can precede one that runs.
@@ -40,13 +40,15 @@ impl ListResult {
     /// Adds the objects of a page.
     fn add(&mut self, objects: &[Object], query: &ResourceQuery, space: &str, deadline: Instant) {
         let is_all = query.scope == ListScope::All || space.is_empty();
+        let is_by_rule = matches!(query.rule, InUseRule::Uses(_));
+        let code = if is_by_rule { cause::POLICY_LIMIT } else { cause::GARBAGE };
         query.rule.apply(objects, deadline.into_std(), |object, is_in_use| match is_in_use {
             Ok(true) if is_all && !object.namespace.is_empty() => {
                 self.in_use.push(format!("{}/{}", object.namespace, object.name));
             }
             Ok(true) => self.in_use.push(object.name.clone()),
             // One reason is enough: further objects may be invalid in as many ways.
-            Err(what) if self.unknown.is_empty() => self.unknown.push(Cause::new(cause::GARBAGE, what)),
+            Err(what) if self.unknown.is_empty() => self.unknown.push(Cause::new(code, what)),
             Ok(false) | Err(_) => {}
         });
     }
@@ -160,7 +162,7 @@ impl FactsReader<'_> {
         why: Cause,
         deadline: Instant,
     ) -> Option<Cause> {
-        if policy::kinds::is_built_in(&resource.group) {
+        if policy::kinds::is_of_kubernetes(&resource.group) {
             return Some(why);
         }
         let any_version = Resource { version: Cow::Borrowed(""), ..resource.clone() };

@@ -5,6 +5,8 @@
 //! expression that fails follows failurePolicy without a call, so the expressions check that a map exists before they read it. On a
 //! DELETE `object` is null. Tested on kube-apiserver 1.35.4.
 
+use std::sync::Arc;
+
 use ::config::Expression;
 use k8s_openapi::api::admissionregistration::v1::{MatchCondition, RuleWithOperations};
 
@@ -14,7 +16,7 @@ use super::in_use::{InUseKind, Rule};
 use super::karmada;
 use super::target::{CRD_GROUP, CRD_PLURAL, DeletionKind};
 use crate::cel;
-use crate::common::{FailurePolicy, NAMESPACE_NAME, Remark};
+use crate::common::{NAMESPACE_NAME, Remark};
 use crate::kind::{GuardedNamespaces, GuardedObjects, Permission, Permissions};
 use crate::overrides;
 use crate::webhook::{WebhookEntry, WebhookType, condition, not_terminating, rule};
@@ -23,20 +25,21 @@ use cluster::fleet::Fleet;
 
 /// Returns the webhook entries.
 pub(super) fn webhooks(config: &Config) -> Vec<WebhookEntry> {
-    std::iter::once(webhook(config))
-        .chain(config.in_use.kinds.iter().map(|kind| in_use(config, kind)))
-        .collect()
+    let of_kind = |kind: &Arc<InUseKind>| {
+        let entries = kind.rules.iter().map(|rule| in_use_webhook(config, kind, rule));
+        entries.collect::<Vec<_>>()
+    };
+    std::iter::once(webhook(config)).chain(config.in_use.kinds.iter().flat_map(of_kind)).collect()
 }
 
-/// Returns the webhook entry of a kind that in-use rules protect. The selection of a single rule is in the entry.
-fn in_use(config: &Config, kind: &InUseKind) -> WebhookEntry {
+/// Returns the webhook entry of an in-use rule, with the objects that the rule selects. A review for one rule judges by all rules.
+fn in_use_webhook(config: &Config, kind: &InUseKind, of: &Rule) -> WebhookEntry {
     let Resource { group, plural, .. } = &kind.resource;
     let any = Some(vec!["*".to_owned()]);
     let rules = vec![RuleWithOperations { api_versions: any, ..rule("DELETE", group, plural, "*") }];
-    let mut entry =
-        WebhookEntry::new(WebhookType::Validating, format!("{kind}.in-use"), rules, &config.common_config);
-    let fails = kind.rules.iter().any(|rule| rule.failure_policy == FailurePolicy::Fail);
-    entry.failure_policy = if fails { FailurePolicy::Fail } else { FailurePolicy::Ignore };
+    let name = format!("{}.in-use", of.name);
+    let mut entry = WebhookEntry::new(WebhookType::Validating, name, rules, &config.common_config);
+    entry.failure_policy = of.failure_policy;
     entry.match_conditions = vec![overrides::condition(NAME), not_terminating(), not_a_cascade()];
     let install = config.common_config.namespace.as_str();
     if !config.is_karmada() && !install.is_empty() {
@@ -44,12 +47,10 @@ fn in_use(config: &Config, kind: &InUseKind) -> WebhookEntry {
         let outside = format!("!has(request.namespace) || request.namespace != {}", cel::string(install));
         entry.match_conditions.push(condition("not-the-install-namespace", outside));
     }
-    if let [only] = kind.rules.as_slice() {
-        entry.object_selector.extend(only.selector.clone());
-        if !only.namespaces.is_empty() {
-            let names = only.namespaces.iter().cloned().collect();
-            entry.namespace_selector.extend(Expression::In(NAMESPACE_NAME.to_owned(), names));
-        }
+    entry.object_selector.extend(of.selector.clone());
+    if !of.namespaces.is_empty() {
+        let names = of.namespaces.iter().cloned().collect();
+        entry.namespace_selector.extend(Expression::In(NAMESPACE_NAME.to_owned(), names));
     }
     entry
 }
@@ -163,8 +164,8 @@ pub(super) fn permissions(config: &Config) -> Permissions {
     let mut own = members.clone();
     for kind in &config.in_use.kinds {
         let Resource { group, plural, .. } = &kind.resource;
-        let listed = kind.rules.iter().flat_map(Rule::listed).filter(|(_, is_everywhere)| !is_everywhere);
-        own.extend(listed.map(|(resource, _)| Permission::on(&resource.group, &resource.plural, &["list"])));
+        let listed = kind.rules.iter().flat_map(|rule| rule.listed(false));
+        own.extend(listed.map(|resource| Permission::on(&resource.group, &resource.plural, &["list"])));
         if !kind.is_secret() {
             own.push(Permission::on(group, plural, &["get", "list"]));
         }
@@ -190,9 +191,8 @@ fn in_every_cluster(config: &Config) -> Vec<Permission> {
         Permission::on("", "namespaces", &["get", "list"]),
         Permission::on(CRD_GROUP, CRD_PLURAL, &["get", "list"]),
     ];
-    let by_rules = in_use_rules(config).flat_map(Rule::listed).filter(|(_, is_everywhere)| *is_everywhere);
-    let listed =
-        config.queries.iter().map(|query| &query.resource).chain(by_rules.map(|(resource, _)| resource));
+    let by_rules = in_use_rules(config).flat_map(|rule| rule.listed(true));
+    let listed = config.queries.iter().map(|query| &query.resource).chain(by_rules);
     permissions.extend(listed.map(|resource| Permission::on(&resource.group, &resource.plural, &["list"])));
     if config.api_groups.cover(ApiGroups::ALL) {
         permissions.push(Permission::on(ApiGroups::ALL, "*", &["list"]));
@@ -232,8 +232,8 @@ pub(super) fn guarded(config: &Config) -> Vec<GuardedObjects> {
 /// Returns the resources that reviews list in each cluster.
 pub(super) fn listed(config: &Config) -> Vec<Resource> {
     // Clusters need not serve the custom resources of rules.
-    let by_rules = in_use_rules(config).flat_map(Rule::listed).filter(|(_, is_everywhere)| *is_everywhere);
-    let by_rules = by_rules.map(|(resource, _)| resource).filter(|of| policy::kinds::is_built_in(&of.group));
+    let by_rules = in_use_rules(config).flat_map(|rule| rule.listed(true));
+    let by_rules = by_rules.filter(|of| policy::kinds::is_of_kubernetes(&of.group));
     let own = [DeletionKind::Namespace, DeletionKind::Crd].map(|kind| kind.resource());
     let mut listed = own.to_vec();
     for resource in config.queries.iter().map(|query| &query.resource).chain(by_rules) {
@@ -250,6 +250,7 @@ mod tests {
 
     use super::super::fixture::config;
     use super::*;
+    use crate::common::FailurePolicy;
     use crate::match_conditions;
 
     fn entry(yaml: &str) -> WebhookEntry {
@@ -279,15 +280,15 @@ mod tests {
         {name: own, protects: {resource: configmaps, namespaces: [shop]}, usedBy: [{resource: pods, version: v1}]}]}";
 
     #[test]
-    fn each_kind_of_in_use_rules_has_an_entry() {
+    fn each_in_use_rule_has_an_entry() {
         let config = config(RULES);
         let entries = webhooks(&config);
         let shown: Vec<_> =
             entries.iter().skip(1).map(|entry| (entry.name.as_str(), entry.failure_policy)).collect();
         let expected = [
-            ("storageclasses.storage.k8s.io.in-use", FailurePolicy::Ignore),
+            ("storageclasses.in-use", FailurePolicy::Ignore),
             ("secrets.in-use", FailurePolicy::Ignore),
-            ("configmaps.in-use", FailurePolicy::Fail),
+            ("own.in-use", FailurePolicy::Fail),
         ];
         assert_eq!(shown, expected);
         assert_eq!(entries[2].object_selector.to_string(), "owner notin (helm)");

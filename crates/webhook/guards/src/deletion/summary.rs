@@ -55,7 +55,7 @@ impl<'f> FleetSummary<'f> {
             }
         }
         // For an execution namespace no other cluster is read.
-        let is_local_only = matches!(case.part, Some(KarmadaPart::ExecutionSpace(_)));
+        let is_local_only = matches!(case.part, Some(KarmadaPart::ExecutionSpace(_))) || !case.reads_fleet();
         let has_no_members = facts.members.as_ref().is_ok_and(|members| members.is_empty());
         summary.is_empty_fleet = case.config.fleet != Fleet::None && !is_local_only && has_no_members;
         summary

@@ -75,10 +75,11 @@ impl Survey {
     pub fn custom_resources(&self) -> BTreeSet<Resource> {
         let kinds = self.config.in_use.kinds.iter();
         let of_kind = |kind: &Arc<InUseKind>| {
-            let listed = kind.rules.iter().flat_map(Rule::listed).map(|(resource, _)| resource.clone());
-            listed.chain([kind.resource.clone()]).collect::<Vec<_>>()
+            let of_rule =
+                |rule: &Rule| rule.listed(true).chain(rule.listed(false)).cloned().collect::<Vec<_>>();
+            kind.rules.iter().flat_map(of_rule).chain([kind.resource.clone()]).collect::<Vec<_>>()
         };
-        kinds.flat_map(of_kind).filter(|resource| !policy::kinds::is_built_in(&resource.group)).collect()
+        kinds.flat_map(of_kind).filter(|resource| !policy::kinds::is_of_kubernetes(&resource.group)).collect()
     }
 
     /// Returns the fields that in-use rules read and that a custom resource does not have by its schema, by rule.

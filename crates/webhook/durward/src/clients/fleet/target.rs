@@ -177,7 +177,7 @@ impl SubjectArgs {
 const ALL_KINDS: [DeletionKind; 2] = [DeletionKind::Namespace, DeletionKind::Crd];
 
 /// Whether the objects of a kind are in namespaces. For a custom resource, its CRD tells.
-async fn is_namespaced(
+pub(crate) async fn is_namespaced(
     context: &FleetContext,
     kind: &DeletionKind,
     namespace: Option<&str>,
@@ -239,10 +239,12 @@ pub(crate) async fn all_pages(
 
 /// Reports that an object does not exist, with the nearest name.
 pub(crate) async fn missing(reader: &dyn Reader, subject: &DeletionSubject) -> Problem {
-    let DeletionSubject { kind, name, .. } = subject;
+    let DeletionSubject { kind, namespace, name } = subject;
     let word = if *kind == DeletionKind::Crd { "CustomResourceDefinition" } else { kind.word() };
     let problem = Problem::new(format!("there is no {word} {name:?}"));
-    let objects = all_pages(reader, &Cluster::Local, &kind.resource()).await.unwrap_or_default();
+    let resource = kind.resource();
+    let query = ListQuery { namespace, ..ListQuery::new(&resource) };
+    let objects = list_pages(reader, &Cluster::Local, query, ANSWER_WITHIN).await.unwrap_or_default();
     match nearest(name, objects.iter().map(|object| object.name.as_str())) {
         Some(meant) => problem.next(format!("did you mean {meant}?")),
         None => problem.next("a deletion here does not reach objects of that name in member clusters"),

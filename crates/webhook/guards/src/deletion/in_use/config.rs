@@ -31,18 +31,17 @@ pub(in crate::deletion) struct InUse {
 /// Reads the section. `is_fleet` is whether objects in member clusters count by default.
 pub(in crate::deletion) fn read(section: &mut Section<'_>, is_fleet: bool) -> InUse {
     section.section("inUse", "Objects that are not deleted while other objects use them.", |s| {
-        let words: Vec<_> = library::RULES.iter().map(|rule| (rule.0, rule)).collect();
+        let words: Vec<_> = library::FILES.iter().map(|rule| (rule.0, rule)).collect();
         let chosen = s.choices("library", "Rules of Durward.", &words, &[]);
         let (mut rules, mut files) = (Vec::new(), Vec::new());
         rules.extend(chosen.iter().flat_map(|(_, yaml)| read_rules("", yaml, is_fleet).unwrap_or_default()));
         let directory = Path::new(&s.place().file).parent().unwrap_or(Path::new("")).to_owned();
-        let own =
-            s.texts_or_sections("rules", "path", "More rules, or files with one rule each.", |s, file| {
-                let Some(file) = file else { return rule(s, is_fleet).into_iter().collect() };
-                let path = directory.join(file);
-                files.push(path.clone());
-                rules_of_file(s, &path, is_fleet)
-            });
+        let own = s.texts_or_sections("rules", "path", "More rules, or files of rules.", |s, file| {
+            let Some(file) = file else { return rule(s, is_fleet).into_iter().collect() };
+            let path = directory.join(file);
+            files.push(path.clone());
+            rules_of_file(s, &path, is_fleet)
+        });
         rules.extend(own.into_iter().flatten());
         let mut kinds: Vec<InUseKind> = Vec::new();
         let mut names: Vec<Arc<str>> = Vec::new();
@@ -152,6 +151,10 @@ fn using(section: &mut Section<'_>, protected: Option<bool>, is_fleet: bool) -> 
     let condition =
         expression(section, "where", "Whether by uses object, as CEL.", RuleExpression::condition);
     let resource = resource?;
+    if resource.is("", "secrets") {
+        let why = "is secrets, which would let Durward read every Secret of every cluster";
+        section.problem("resource", why, Some("name the kind that refers to them".to_owned()));
+    }
     let is_namespaced = namespaced(&resource);
     let has_no_namespace = [protected, is_namespaced].contains(&Some(false));
     if namespace == Some(ListScope::OfTarget) && has_no_namespace {
@@ -200,7 +203,7 @@ fn expression(
 /// Reads a resource. A kind of Kubernetes must exist.
 fn known_resource(section: &mut Section<'_>, version: Option<&'static str>) -> Option<Resource> {
     let resource = resource(section, version)?;
-    if resource.version.is_empty() && kinds::is_built_in(&resource.group) {
+    if resource.version.is_empty() && kinds::is_of_kubernetes(&resource.group) {
         section.problem(
             "version",
             "is required for a kind of Kubernetes",
@@ -208,7 +211,8 @@ fn known_resource(section: &mut Section<'_>, version: Option<&'static str>) -> O
         );
         return None;
     }
-    if kinds::is_built_in(&resource.group) && kinds::of_resource(&resource.group, &resource.plural).is_none()
+    if kinds::is_of_kubernetes(&resource.group)
+        && kinds::of_resource(&resource.group, &resource.plural).is_none()
     {
         let all = kinds::resources_of(&resource.group);
         let next = match nearest(&resource.plural, all.iter().copied()) {

@@ -1,7 +1,7 @@
 //! The rules in the binary, one file each. They are off until `guards.deletion.inUse.library` names them.
 
-/// The name and the text of each rule.
-pub(in crate::deletion) const RULES: [(&str, &str); 12] = [
+/// The name and the text of each file of rules.
+pub(in crate::deletion) const FILES: [(&str, &str); 12] = [
     ("secrets", include_str!("library/secrets.yaml")),
     ("secret-owners", include_str!("library/secret-owners.yaml")),
     ("configmaps", include_str!("library/configmaps.yaml")),

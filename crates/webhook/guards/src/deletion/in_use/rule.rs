@@ -56,9 +56,9 @@ impl Rule {
         self.used_by.iter().flat_map(Using::expressions).any(RuleExpression::needs_whole_object)
     }
 
-    /// The resources that the rule lists, and whether in each cluster.
-    pub(in crate::deletion) fn listed(&self) -> impl Iterator<Item = (&Resource, bool)> {
-        self.used_by.iter().map(|using| (&using.resource, !using.is_local))
+    /// The resources that the rule lists in every cluster, or those in the local cluster only.
+    pub(in crate::deletion) fn listed(&self, everywhere: bool) -> impl Iterator<Item = &Resource> {
+        self.used_by.iter().filter(move |using| using.is_local != everywhere).map(|using| &using.resource)
     }
 
     /// Returns the Lists that show whether an object is in use.
@@ -137,7 +137,7 @@ impl Using {
                 rule: Arc::clone(rule),
                 condition: self.condition.clone(),
                 object: object.clone(),
-                counts_deleting: !policy::kinds::is_built_in(&self.resource.group),
+                counts_deleting: !policy::kinds::is_of_kubernetes(&self.resource.group),
             })),
         })
     }
@@ -156,7 +156,11 @@ impl Using {
             Part::Whole => "whole objects",
         };
         let clusters = if self.is_local { "this cluster" } else { "the fleet" };
-        let space = if self.scope == ListScope::All { "all namespaces" } else { "same namespace" };
+        let space = match self.scope {
+            ListScope::All => "all namespaces",
+            ListScope::OfTarget => "same namespace",
+            ListScope::OfTargetOrNone => "same namespace or none",
+        };
         let resource = &self.resource;
         let name = if resource.version.is_empty() { resource.to_string() } else { resource.argument() };
         format!("{name} ({part}, {space}, {clusters})")

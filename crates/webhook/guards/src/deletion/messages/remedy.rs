@@ -30,6 +30,8 @@ enum Remedy {
     Grant,
     /// Durward is connected to another cluster than the one that calls it.
     Connect,
+    /// An in-use rule has no result.
+    Correct,
     /// The administrator must find out more.
     Doctor,
     /// The cluster has more objects than can be read.
@@ -46,6 +48,7 @@ impl Remedy {
     fn of(code: &str, is_local: bool) -> Self {
         match code {
             cause::FORBIDDEN => Self::Grant,
+            cause::POLICY_LIMIT => Self::Correct,
             cause::CREDENTIALS | cause::NO_ENDPOINT | cause::GARBAGE | cause::NOT_SERVED | cause::REFUSED => {
                 Self::Doctor
             }
@@ -65,6 +68,7 @@ pub(super) fn phrase(code: &str) -> &'static str {
         cause::CREDENTIALS => "credentials rejected or missing",
         cause::NO_ENDPOINT => "no API endpoint or token",
         cause::FORBIDDEN => "permission missing",
+        cause::POLICY_LIMIT => "an in-use rule has no result",
         cause::GARBAGE => "invalid response",
         cause::NOT_SERVED => "resource not served",
         cause::TOO_LONG => "too many objects",
@@ -143,6 +147,7 @@ pub(super) fn for_unknown(&Case { config, target, now, .. }: &Case<'_>, summary:
             "connect Durward to the API server that calls it (guards.deletion.fleet.karmada.kubeconfig)"
                 .to_owned(),
         ),
+        Some(Remedy::Correct) => Some("correct the rule in guards.deletion.inUse".to_owned()),
         Some(Remedy::Reduce) => Some("or raise guards.deletion.webhook.timeoutSeconds".to_owned()),
         Some(Remedy::Wait) if !config.is_karmada() => {
             Some("if it stays offline, add it to guards.deletion.unreachableClusters".to_owned())

@@ -113,7 +113,7 @@ async fn an_expression_without_a_result_is_unknown_with_the_name() {
     let fleet = with_pods(&[]);
     fleet.content().insert_in("m2", MACHINES, machine("m-1", &json!({})));
     let ruling = delete(CUSTOM, &fleet, "configmaps").await;
-    assert_eq!(code(&ruling), cause::GARBAGE);
+    assert_eq!(code(&ruling), cause::POLICY_LIMIT);
     let text = &denial(&ruling).message;
     assert!(text.contains("`where` of m-1 has no result: no such key: config"), "{text}");
 }
@@ -213,4 +213,14 @@ async fn without_a_version_a_custom_resource_is_read_at_one_that_the_cluster_ser
     fleet.content().insert_in("m2", "machines.v2.example.org", machine("m-1", &json!({"config": "app"})));
     let ruling = delete(&yaml, &fleet, "configmaps").await;
     assert!(denial(&ruling).message.contains("in member cluster m2: 1 machine (m-1)"), "{ruling:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rule_of_this_cluster_reads_no_member() {
+    let yaml = CUSTOM.replace("version: v1, ", "version: v1, clusters: local, ");
+    let fleet = with_pods(&[]);
+    fleet.content().insert_in("m2", MACHINES, machine("m-1", &json!({"config": "app"})));
+    assert_eq!(delete(&yaml, &fleet, "configmaps").await.verdict, Verdict::Allow);
+    let requests = fleet.requests();
+    assert!(requests.iter().all(|request| request.starts_with("(local)")), "{requests:?}");
 }

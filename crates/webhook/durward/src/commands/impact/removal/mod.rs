@@ -64,8 +64,14 @@ async fn read(args: &Args, mut report: RemovalReport) -> Result<RemovalReport, S
     let is_judged = |object: &ObjectName| object.takes_along() || object.subject(&context.survey).is_some();
     let (mut open, others): (Vec<_>, Vec<_>) =
         std::mem::take(&mut report.removed).into_iter().partition(|going| is_judged(&going.object));
-    for going in &mut open {
-        going.object = std::mem::take(&mut going.object).within(args.namespace.as_deref(), &context.survey);
+    for going in open.iter_mut().filter(|going| going.object.namespace.is_empty()) {
+        let kind = context.survey.kind_of(&going.object.group, &going.object.kind);
+        let namespace = args.namespace.as_deref();
+        if let Some(kind) = kind
+            && fleet::is_namespaced(&context, &kind, namespace).await?
+        {
+            namespace.unwrap_or("default").clone_into(&mut going.object.namespace);
+        }
     }
     for going in others {
         *report.others.entry(going.object.kind).or_default() += 1;

@@ -68,15 +68,6 @@ impl ObjectName {
         Some(DeletionSubject { kind, namespace: self.namespace.clone(), name: self.name.clone() })
     }
 
-    /// Adds the namespace of the command line, if the manifest of an object that has one does not name it.
-    pub(super) fn within(mut self, namespace: Option<&str>, survey: &Survey) -> Self {
-        let kind = survey.kind_of(&self.group, &self.kind);
-        if self.namespace.is_empty() && kind.and_then(|kind| kind.namespaced()) == Some(true) {
-            namespace.unwrap_or("default").clone_into(&mut self.namespace);
-        }
-        self
-    }
-
     /// Returns the name as users write it: `ns/shop`, `application/argocd/shop`.
     pub(super) fn short(&self) -> String {
         let kind = match self.deletion_kind() {

@@ -111,7 +111,7 @@ impl Case {
         }
         let clusters = std::iter::once(&self.local).chain(&self.members).enumerate();
         let read: Vec<_> = clusters.filter(|(at, _)| self.missing != Some(*at)).collect();
-        let uncovered = ["overloaded", "stale-fleet", "too-long"];
+        let uncovered = ["overloaded", "policy-limit", "stale-fleet", "too-long"];
         let is_unknown = read.iter().any(|(at, (_, codes, acknowledged))| {
             let is_covered =
                 *at > 0 && *acknowledged == 1 && !codes.iter().any(|code| uncovered.contains(code));

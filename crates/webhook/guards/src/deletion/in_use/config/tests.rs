@@ -15,11 +15,11 @@ fn described(yaml: &str) -> Vec<String> {
 
 #[test]
 fn each_rule_of_the_library_is_valid() {
-    for (name, yaml) in library::RULES {
+    for (name, yaml) in library::FILES {
         let rules =
             super::read_rules(name, yaml, true).unwrap_or_else(|problems| panic!("{name}: {problems:?}"));
         assert!(!rules.is_empty(), "{name}");
-        let names: Vec<_> = library::RULES.iter().map(|(name, _)| *name).collect();
+        let names: Vec<_> = library::FILES.iter().map(|(name, _)| *name).collect();
         assert_eq!(described(&format!("inUse: {{library: [{}]}}", names.join(", "))).len(), names.len() + 2);
     }
 }
@@ -58,6 +58,7 @@ fn invalid_rules_are_reported_with_their_place() {
     for (yaml, expected) in [
         (rule("{resource: podz, version: v1}"), "podz is not a resource of Kubernetes\n    did you mean pods?"),
         (rule("{resource: pods}"), "version"),
+        (rule("{resource: secrets, version: v1}"), "would let Durward read every Secret"),
         (rule(""), "usedBy: names no kind"),
         (rule("{resource: pods, version: v1, where: by.spec.a}"), "must evaluate to bool but got dyn"),
         (rule("{resource: pods, version: v1, where: 'by.spec.a =='}"), "line 1, column"),
