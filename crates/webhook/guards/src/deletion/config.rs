@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use k8s_openapi::jiff::Timestamp;
 
 use super::in_use;
-use super::queries::{self, InUse, ResourceQuery};
+use super::queries::{self, BlockingResource, ResourceQuery};
 use super::target::DeletionKind;
 use crate::common::{CommonConfig, Defaults, NAMESPACE_NAME, label_keys};
 use crate::overrides::Overrides;
@@ -46,7 +46,7 @@ pub(super) struct Config {
     /// The Lists that decide about a namespace, derived from the other fields.
     pub(super) queries: Vec<ResourceQuery>,
     /// The in-use rules.
-    pub(super) in_use: in_use::InUse,
+    pub(super) in_use: in_use::InUseRules,
 }
 
 impl Config {
@@ -232,13 +232,13 @@ fn check_contexts(section: &mut Section<'_>, contexts: &[String]) {
     }
 }
 
-fn namespaces(section: &mut Section<'_>) -> (Vec<InUse>, Vec<Resource>) {
+fn namespaces(section: &mut Section<'_>) -> (Vec<BlockingResource>, Vec<Resource>) {
     section.section("namespaces", "Deletions of namespaces.", |s| {
-        let all = InUse::WORDS.map(|(_, value)| value);
+        let all = BlockingResource::WORDS.map(|(_, value)| value);
         let in_use = s.choices(
             "blockingResources",
             "Resources that block the deletion of a namespace.",
-            &InUse::WORDS,
+            &BlockingResource::WORDS,
             &all,
         );
         let extra = s.sections(

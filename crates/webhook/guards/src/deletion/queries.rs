@@ -10,13 +10,13 @@ use std::time::Instant;
 use k8s_openapi::api::batch::v1::JobStatus;
 use serde::Deserialize;
 
-use super::in_use::Usage;
+use super::in_use::UsePredicate;
 use cluster::Resource;
 use cluster::fleet::{Object, Part};
 
 /// Kinds of objects that can keep a namespace in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum InUse {
+pub(super) enum BlockingResource {
     /// Pods that have not finished.
     Pods,
     /// PVCs.
@@ -28,7 +28,7 @@ pub(super) enum InUse {
     LoadBalancers,
 }
 
-impl InUse {
+impl BlockingResource {
     /// The values in the configuration.
     pub(super) const WORDS: [(&'static str, Self); 4] = [
         ("pods", Self::Pods),
@@ -80,7 +80,7 @@ pub(super) enum InUseRule {
     /// Always: a custom object that is being deleted waits for a controller that must clean up.
     Always,
     /// It uses the deleted object, by a rule of the configuration.
-    Uses(Arc<Usage>),
+    Uses(Arc<UsePredicate>),
 }
 
 /// The name of one object and of several in messages.
@@ -143,23 +143,23 @@ pub(super) fn unsuitable(resource: &Resource) -> Option<&'static str> {
 }
 
 /// Returns the Lists that decide about a namespace.
-pub(super) fn of_namespace(in_use: &[InUse], more: &[Resource]) -> Vec<ResourceQuery> {
-    let counts = |what: InUse| in_use.contains(&what);
+pub(super) fn of_namespace(in_use: &[BlockingResource], more: &[Resource]) -> Vec<ResourceQuery> {
+    let counts = |what: BlockingResource| in_use.contains(&what);
     let mut queries = Vec::new();
-    if counts(InUse::Pods) {
+    if counts(BlockingResource::Pods) {
         let pods = query(PODS, ("pod", "pods"), InUseRule::NotDeleting);
         queries.push(ResourceQuery { field_selector: NOT_ENDED.into(), ..pods });
     }
-    if counts(InUse::Pvcs) {
+    if counts(BlockingResource::Pvcs) {
         queries.push(query(PVCS, ("PVC", "PVCs"), InUseRule::NotDeleting));
     }
-    if counts(InUse::Workloads) {
+    if counts(BlockingResource::Workloads) {
         queries.extend(WORKLOADS.map(|(group, plural, one, many)| {
             let rule = if plural == "jobs" { InUseRule::Unfinished } else { InUseRule::NotDeleting };
             query(v1(group, plural), (one, many), rule)
         }));
     }
-    if counts(InUse::LoadBalancers) {
+    if counts(BlockingResource::LoadBalancers) {
         let services = query(
             v1("", "services"),
             ("LoadBalancer Service", "LoadBalancer Services"),

@@ -12,7 +12,7 @@ use policy::kinds;
 use super::super::config::resource;
 use super::super::queries::ListScope;
 use super::expression::RuleExpression;
-use super::rule::{Rule, Using};
+use super::rule::{Rule, UsedBy};
 use super::{InUseKind, InUseKinds, library, namespaced};
 use crate::common::FailurePolicy;
 
@@ -21,7 +21,7 @@ const MAX_FILE: u64 = 1 << 20;
 
 /// The rules of a configuration.
 #[derive(Debug, Clone, Default)]
-pub(in crate::deletion) struct InUse {
+pub(in crate::deletion) struct InUseRules {
     /// The kinds that they protect.
     pub(in crate::deletion) kinds: InUseKinds,
     /// The files with rules.
@@ -29,7 +29,7 @@ pub(in crate::deletion) struct InUse {
 }
 
 /// Reads the section. `is_fleet` is whether objects in member clusters count by default.
-pub(in crate::deletion) fn read(section: &mut Section<'_>, is_fleet: bool) -> InUse {
+pub(in crate::deletion) fn read(section: &mut Section<'_>, is_fleet: bool) -> InUseRules {
     section.section("inUse", "Objects that are not deleted while other objects use them.", |s| {
         let words: Vec<_> = library::FILES.iter().map(|rule| (rule.0, rule)).collect();
         let chosen = s.choices("library", "Rules of Durward.", &words, &[]);
@@ -53,7 +53,7 @@ pub(in crate::deletion) fn read(section: &mut Section<'_>, is_fleet: bool) -> In
             names.push(Arc::clone(&rule.name));
             InUseKind::add(&mut kinds, resource, rule);
         }
-        InUse { kinds: kinds.into_iter().map(Arc::new).collect(), files }
+        InUseRules { kinds: kinds.into_iter().map(Arc::new).collect(), files }
     })
 }
 
@@ -132,7 +132,7 @@ fn protects(section: &mut Section<'_>) -> Option<(Resource, ::config::Selector, 
     Some((resource, selector, namespaces))
 }
 
-fn using(section: &mut Section<'_>, protected: Option<bool>, is_fleet: bool) -> Option<Using> {
+fn using(section: &mut Section<'_>, protected: Option<bool>, is_fleet: bool) -> Option<UsedBy> {
     let resource = known_resource(section, Some(""));
     let clusters = section.optional_choice(
         "clusters",
@@ -171,7 +171,7 @@ fn using(section: &mut Section<'_>, protected: Option<bool>, is_fleet: bool) -> 
         None | Some(ListScope::OfTarget) => ListScope::OfTarget,
         Some(any) => any,
     };
-    Some(Using {
+    Some(UsedBy {
         resource,
         is_local: clusters.unwrap_or(!is_fleet),
         scope,

@@ -21,9 +21,9 @@ use std::sync::Arc;
 use cluster::Resource;
 use policy::kinds;
 
-pub(super) use config::{InUse, read};
+pub(super) use config::{InUseRules, read};
 pub(super) use expression::UsedObject;
-pub(super) use rule::{Rule, Usage};
+pub(super) use rule::{Rule, UsePredicate};
 
 /// A kind of objects that rules protect.
 #[derive(Debug)]

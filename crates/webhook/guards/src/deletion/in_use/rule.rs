@@ -26,14 +26,14 @@ pub(in crate::deletion) struct Rule {
     /// Their namespaces; all if there are none.
     pub(in crate::deletion) namespaces: Vec<String>,
     /// The kinds that can use them.
-    pub(super) used_by: Vec<Using>,
+    pub(super) used_by: Vec<UsedBy>,
     /// The result of a deletion while Durward does not answer.
     pub(in crate::deletion) failure_policy: FailurePolicy,
 }
 
 /// A kind that can use a protected object.
 #[derive(Debug)]
-pub(in crate::deletion) struct Using {
+pub(in crate::deletion) struct UsedBy {
     pub(in crate::deletion) resource: Resource,
     /// Whether only the cluster that sends the review counts.
     pub(super) is_local: bool,
@@ -53,7 +53,7 @@ impl Rule {
 
     /// Whether an expression reads more of the object than its name and labels.
     pub(super) fn needs_whole(&self) -> bool {
-        self.used_by.iter().flat_map(Using::expressions).any(RuleExpression::needs_whole_object)
+        self.used_by.iter().flat_map(UsedBy::expressions).any(RuleExpression::needs_whole_object)
     }
 
     /// The resources that the rule lists in every cluster, or those in the local cluster only.
@@ -96,13 +96,13 @@ impl Rule {
         if !self.selector.selects_all() {
             protected = format!("{protected} labeled {}", self.selector);
         }
-        let uses: Vec<_> = self.used_by.iter().map(Using::describe).collect();
+        let uses: Vec<_> = self.used_by.iter().map(UsedBy::describe).collect();
         let policy = self.failure_policy.as_str();
         format!("rule {}: {protected}, used by {}; failurePolicy: {policy}", self.name, uses.join(", "))
     }
 }
 
-impl Using {
+impl UsedBy {
     fn expressions(&self) -> impl Iterator<Item = &RuleExpression> {
         [&self.label_selector, &self.field_selector, &self.condition].into_iter().flatten()
     }
@@ -133,7 +133,7 @@ impl Using {
             noun: self.noun(),
             scope: self.scope,
             is_local: self.is_local,
-            rule: InUseRule::Uses(Arc::new(Usage {
+            rule: InUseRule::Uses(Arc::new(UsePredicate {
                 rule: Arc::clone(rule),
                 condition: self.condition.clone(),
                 object: object.clone(),
@@ -169,7 +169,7 @@ impl Using {
 
 /// How an object of a List uses the object of a review.
 #[derive(Debug)]
-pub(in crate::deletion) struct Usage {
+pub(in crate::deletion) struct UsePredicate {
     /// The name of the rule.
     pub(in crate::deletion) rule: Arc<str>,
     condition: Option<RuleExpression>,
@@ -178,7 +178,7 @@ pub(in crate::deletion) struct Usage {
     counts_deleting: bool,
 }
 
-impl Usage {
+impl UsePredicate {
     /// Calls `each` for every object, with whether it uses the object of the review.
     pub(in crate::deletion) fn apply(
         &self,
@@ -202,10 +202,10 @@ impl Usage {
 }
 
 /// Usages are compared by their rule, for tests.
-impl PartialEq for Usage {
+impl PartialEq for UsePredicate {
     fn eq(&self, other: &Self) -> bool {
         self.rule == other.rule && self.object == other.object
     }
 }
 
-impl Eq for Usage {}
+impl Eq for UsePredicate {}
