@@ -69,9 +69,11 @@ impl<'a> Created<'a> {
             object["spec"]["containers"] = json!([{"name": "app", "image": "images.example/app:1"}]);
             object["spec"]["nodeSelector"] = json!({"example.org/none": "true"});
         }
-        let is_cluster_wide = ["classes", "clusterissuers"].iter().any(|word| resource.ends_with(word));
+        let is_cluster_wide =
+            ["classes", "clusterissuers", "persistentvolumes"].iter().any(|word| resource.ends_with(word));
         let collection = match resource.strip_prefix("v1/") {
-            _ if is_cluster_wide => format!("/apis/{resource}"),
+            Some(core) if is_cluster_wide => format!("/api/v1/{core}"),
+            None if is_cluster_wide => format!("/apis/{resource}"),
             Some(core) => namespace.path(core),
             None => namespace.path(resource),
         };
@@ -147,12 +149,10 @@ fn each_rule_of_the_library_denies_in_use_and_allows_free(context: &'static Test
             // Another object of the kind is free.
             let mut free = used.object.clone();
             free["metadata"]["name"] = "free".into();
-            if let Some(secret) = free.pointer_mut("/spec/secretName").filter(|_| by.object["kind"] == "Pod")
-            {
-                *secret = "free".into();
-            }
-            if let Some(secret) = free.pointer_mut("/spec/target/name") {
-                *secret = "free".into();
+            for secret in ["/spec/secretName", "/spec/target/name"] {
+                if let Some(secret) = free.pointer_mut(secret) {
+                    *secret = "free".into();
+                }
             }
             delete(&cluster, &Created::new(&shop, &used.resource, &free)?.path)?.allowed()?;
             using.removed()?;

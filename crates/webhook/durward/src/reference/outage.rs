@@ -51,6 +51,9 @@ fn condition(name: &str) -> OutageCondition {
         "not-the-namespace-controller" => OutageCondition::Unless(
             "deletions by the namespace controller: [namespaces that are being deleted](#namespaces-that-are-being-deleted)",
         ),
+        "not-by-controllers-of-kubernetes" => OutageCondition::Unless(
+            "deletions by the controllers of Kubernetes: [what a deletion takes along](../deletion/in-use.md#limits)",
+        ),
         "not-the-install-namespace" => {
             OutageCondition::Unless("Durward's own namespace, in the cluster where Durward runs")
         }
