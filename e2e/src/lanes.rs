@@ -31,7 +31,7 @@ const LANES: [&[Stage]; 6] = [
     ],
     // Some of them wait for the cluster `etcd-scratch`.
     &[
-        Stage { starts: &["etcd::", "abuse::etcd_", "native_policies::"], at_once: 3 },
+        Stage { starts: &["etcd::", "abuse::etcd_", "native_policies::"], at_once: 2 },
         Stage { starts: &["webhooks::", "abuse::install::the_namespace"], at_once: 1 },
     ],
     &[Stage { starts: SCRATCH, at_once: 1 }],
@@ -253,6 +253,6 @@ mod tests {
                 scope.spawn(move || lanes.run(name, run, |_| {}));
             }
         });
-        assert!(most.load(Ordering::SeqCst) <= 3);
+        assert!(most.load(Ordering::SeqCst) <= 2);
     }
 }
