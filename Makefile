@@ -32,6 +32,7 @@ soak: prepare ## End-to-end cases that take a minute or longer; TEST=word as for
 	cargo build -p durward -p durward-node
 	IMAGES= scripts/dist.sh
 	cargo test -p durward-e2e -- --ignored --skip versions:: $(TEST)
+	cargo test -p durward --test cli -- --ignored $(TEST)
 
 cluster: prepare ## Start a local cluster with one real node and print its KUBECONFIG; LXCFS=no leaves LXCFS out
 	cargo build -p durward -p durward-node

@@ -26,8 +26,8 @@ pub enum Side {
 impl Side {
     fn name(self) -> &'static str {
         match self {
-            Self::Object => "object",
-            Self::By => "by",
+            Self::Object => OBJECT,
+            Self::By => BY,
         }
     }
 }

@@ -363,7 +363,7 @@ mod tests {
                     "Override (can lose data), then delete again: kubectl annotate -n db pod etcd-1 {all}"
                 ),
             ),
-            // An annotation alone is no override, and kubectl does not replace it.
+            // One annotation does not override, and kubectl keeps it.
             (
                 annotation,
                 &reason,

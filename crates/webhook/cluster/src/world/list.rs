@@ -121,7 +121,7 @@ impl ObjectList {
                 query.field_selector
             ));
         }
-        // An empty text is no selector.
+        // The empty text selects every object.
         let labels = match query.label_selector {
             "" => Labels(::config::Selector::default()),
             text => text.parse()?,

@@ -160,7 +160,7 @@ fn objects_without_their_fields_could_not_be_decided() {
     assert!(run.out.starts_with("m2: could not decide: "), "{}", run.out);
     let results = results(&live(&dir, &["-o", "sarif"]).json());
     assert_eq!((results.len(), &results[0]["ruleId"]), (1, &json!("durward/unread")));
-    // What breaks elsewhere outranks it.
+    // An object that breaks in another cluster outranks it.
     objects(&dir, "m1", &[widget("blue", &json!({"note": "dropped"}))]);
     assert_eq!(live(&dir, &[]).code, 1);
 }

@@ -1,5 +1,6 @@
 //! The object to delete, and what the review and the configuration say about it.
 
+use std::sync::OnceLock;
 use std::time::SystemTime;
 
 use admission::Cause;
@@ -28,6 +29,8 @@ pub(super) struct Case<'c> {
     pub(super) is_selected: bool,
     /// The in-use rules that protect it.
     pub(super) rules: Vec<&'c Rule>,
+    /// The Lists of these rules, which are the same in each cluster.
+    lists: OnceLock<Result<Vec<ResourceQuery>, Cause>>,
 }
 
 impl<'c> Case<'c> {
@@ -46,7 +49,7 @@ impl<'c> Case<'c> {
             DeletionKind::Namespace | DeletionKind::Crd => config.selects(labels),
             DeletionKind::InUse(_) => !rules.is_empty(),
         };
-        Self { config, target, now, part, current_override, is_selected, rules }
+        Self { config, target, now, part, current_override, is_selected, rules, lists: OnceLock::new() }
     }
 
     /// Whether other clusters than the local one decide.
@@ -58,10 +61,13 @@ impl<'c> Case<'c> {
     }
 
     /// Returns the Lists of the in-use rules that protect the object.
-    pub(super) fn queries(&self) -> Result<Vec<ResourceQuery>, Cause> {
-        let object = self.target.used_object();
-        let lists: Result<Vec<_>, Cause> = self.rules.iter().map(|rule| rule.queries(&object)).collect();
-        Ok(lists?.into_iter().flatten().collect())
+    pub(super) fn queries(&self) -> Result<&[ResourceQuery], Cause> {
+        let lists = self.lists.get_or_init(|| {
+            let object = self.target.used_object();
+            let lists: Result<Vec<_>, Cause> = self.rules.iter().map(|rule| rule.queries(&object)).collect();
+            Ok(lists?.into_iter().flatten().collect())
+        });
+        lists.as_deref().map_err(Cause::clone)
     }
 
     /// Whether it is a CRD whose objects Durward isn't configured to read.

@@ -91,7 +91,8 @@ impl Survey {
         let (target, exists) = self.target(clients, subject, deadline).await;
         let reader = FactsReader { clients, config: &self.config, progress };
         // As if the guard protected the object.
-        let mut case = Case { is_selected: true, ..Case::new(&self.config, &target, clients.context.now()) };
+        let mut case = Case::new(&self.config, &target, clients.context.now());
+        case.is_selected = true;
         if let (DeletionKind::InUse(kind), None | Some(false)) = (&target.kind, exists) {
             // Its labels are not known.
             case.rules = kind.rules.iter().collect();
@@ -105,8 +106,8 @@ impl Survey {
         let reader = FactsReader { clients, config: &self.config, progress: &|_| {} };
         for kind in &self.config.in_use.kinds {
             let target = Target::named(DeletionSubject::cluster_wide(DeletionKind::InUse(kind.clone()), ""));
-            let rules = kind.rules.iter().collect();
-            let case = Case { rules, ..Case::new(&self.config, &target, clients.context.now()) };
+            let mut case = Case::new(&self.config, &target, clients.context.now());
+            case.rules = kind.rules.iter().collect();
             reader.read(&case, (Instant::now() + timeout).into(), true).await;
         }
     }

@@ -39,7 +39,7 @@ impl BlockingResource {
 }
 
 /// One List, and the objects in it that are in use.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) struct ResourceQuery {
     /// The resource to list.
     pub(super) resource: Resource,
@@ -71,7 +71,7 @@ pub(super) enum ListScope {
 }
 
 /// A rule by which an object of a List is in use.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) enum InUseRule {
     /// It is not being deleted.
     NotDeleting,

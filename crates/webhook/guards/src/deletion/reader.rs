@@ -82,15 +82,15 @@ impl FactsReader<'_> {
     }
 
     /// Returns the Lists that decide in a cluster; none if it does not have the namespace or the CRD.
-    async fn queries(
-        &self,
+    async fn queries<'q>(
+        &'q self,
         cluster: &Cluster,
-        case: &Case<'_>,
+        case: &'q Case<'_>,
         deadline: Instant,
-    ) -> Result<Cow<'_, [ResourceQuery]>, Cause> {
+    ) -> Result<Cow<'q, [ResourceQuery]>, Cause> {
         let part = match case.target.kind {
             // An object of this name can be used where it does not exist.
-            DeletionKind::InUse(_) => return case.queries().map(Cow::Owned),
+            DeletionKind::InUse(_) => return case.queries().map(Cow::Borrowed),
             // The namespace exists here: its stored object was read before.
             DeletionKind::Namespace if *cluster == Cluster::Local => {
                 return Ok(Cow::Borrowed(&self.config.queries));
@@ -286,7 +286,7 @@ fn summarize(lists: Vec<(&ResourceQuery, ListResult)>) -> ClusterFacts {
 
 /// Adds to a failure of a List that the configuration names its resource, and that every cluster must serve it.
 fn explain(query: &ResourceQuery, why: Cause) -> Cause {
-    if query.rule != InUseRule::Always || !matches!(why.code, cause::NOT_SERVED | cause::GARBAGE) {
+    if !matches!(query.rule, InUseRule::Always) || !matches!(why.code, cause::NOT_SERVED | cause::GARBAGE) {
         return why;
     }
     let text = format!(

@@ -33,7 +33,7 @@ pub(super) const CRD_GROUP: &str = "apiextensions.k8s.io";
 pub(super) const CRD_PLURAL: &str = "customresourcedefinitions";
 
 /// The object to delete.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) struct Target {
     /// The kind.
     pub(super) kind: DeletionKind,
@@ -143,10 +143,14 @@ impl DeletionSubject {
     }
 }
 
+fn argument(kind: &DeletionKind, separator: char, namespace: &str, name: &str) -> String {
+    let of = if namespace.is_empty() { String::new() } else { format!(" -n {namespace}") };
+    format!("{}{separator}{name}{of}", kind.short_name())
+}
+
 impl fmt::Display for DeletionSubject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.kind.short_name(), self.name)?;
-        if self.namespace.is_empty() { Ok(()) } else { write!(f, " -n {}", self.namespace) }
+        f.write_str(&argument(&self.kind, '/', &self.namespace, &self.name))
     }
 }
 
@@ -252,9 +256,7 @@ impl Target {
 
     /// Returns kind and name for kubectl: `ns/shop`, `configmaps/app -n shop`.
     pub(super) fn argument(&self, separator: char) -> String {
-        let Self { kind, namespace, name, .. } = self;
-        let of = if namespace.is_empty() { String::new() } else { format!(" -n {namespace}") };
-        format!("{}{separator}{name}{of}", kind.short_name())
+        argument(&self.kind, separator, &self.namespace, &self.name)
     }
 
     /// Returns kind and name for messages: `namespace "shop"`, `configmap "shop/app"`.

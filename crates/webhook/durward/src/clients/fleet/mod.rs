@@ -21,7 +21,7 @@ use console::output;
 use guards::deletion::{self, Deletion, DeletionKind, Survey};
 use guards::{Configured, GuardKind, etcd};
 
-pub(crate) use target::{SubjectArg, SubjectArgs, all_pages, is_namespaced, missing};
+pub(crate) use target::{SubjectArg, SubjectArgs, all_pages, is_namespaced, missing, with_crd};
 
 use crate::args::ClusterArgs;
 use crate::clients::connect::access;

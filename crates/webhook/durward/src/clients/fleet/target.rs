@@ -11,6 +11,8 @@ use config::names::is_dns_subdomain;
 use config::{Problem, SelectorExt as _, nearest};
 use console::exit::Stop;
 use guards::deletion::{DeletionKind, DeletionSubject, Survey};
+use policy::crd::Crd;
+use policy::value::{Arena, read_json};
 
 use super::{ANSWER_WITHIN, FleetContext, next_for};
 
@@ -88,21 +90,20 @@ impl SubjectArgs {
         while let Some(arg) = args.next() {
             match arg {
                 SubjectArg::KindAndName(word, name) => {
-                    let kind = kind(word, &known).ok_or_else(|| unknown_kind(word, &known))?;
-                    named.push(DeletionSubject::cluster_wide(kind, name));
+                    let of = kind(word, &known).ok_or_else(|| unknown_kind(word, &known))?;
+                    named.push(DeletionSubject::cluster_wide(of, name));
                 }
                 SubjectArg::Word(word) => {
-                    let kind = kind(word, &known).ok_or_else(|| without_kind(word))?;
+                    let of = kind(word, &known).ok_or_else(|| without_kind(word))?;
                     let before = named.len();
-                    while let Some(SubjectArg::Word(name)) = args.peek() {
-                        if kind_is_next(name, &known) {
-                            break;
-                        }
-                        named.push(DeletionSubject::cluster_wide(kind.clone(), name));
+                    while let Some(SubjectArg::Word(name)) = args.peek()
+                        && kind(name, &known).is_none()
+                    {
+                        named.push(DeletionSubject::cluster_wide(of.clone(), name));
                         args.next();
                     }
                     if named.len() == before {
-                        found.push(kind);
+                        found.push(of);
                     }
                 }
             }
@@ -143,7 +144,7 @@ impl SubjectArgs {
             Self::Named(named) => {
                 let mut subjects = named.clone();
                 for subject in &mut subjects {
-                    if is_namespaced(context, &subject.kind, namespace).await? {
+                    if is_namespaced(context, &subject.kind, namespace).await {
                         namespace.unwrap_or("default").clone_into(&mut subject.namespace);
                     }
                 }
@@ -154,7 +155,7 @@ impl SubjectArgs {
         let mut subjects = Vec::new();
         for kind in context.survey.kinds().into_iter().filter(|kind| kinds.contains(kind)) {
             let space = match namespace {
-                Some(name) if is_namespaced(context, &kind, namespace).await? => name,
+                Some(name) if is_namespaced(context, &kind, namespace).await => name,
                 _ => "",
             };
             let objects = every(context, &kind.resource(), space).await?.into_iter();
@@ -181,26 +182,29 @@ pub(crate) async fn is_namespaced(
     context: &FleetContext,
     kind: &DeletionKind,
     namespace: Option<&str>,
-) -> Result<bool, Stop> {
+) -> bool {
     if let Some(known) = kind.namespaced() {
-        return Ok(known);
+        return known;
     }
-    let (crds, name) = (DeletionKind::Crd.resource(), kind.resource().to_string());
-    let address = Address { resource: &crds, namespace: "", name: &name };
-    let query = GetQuery { address, part: Part::Whole };
-    let deadline = Instant::now() + ANSWER_WITHIN;
-    let found = context.clients.reader.get_object(&Cluster::Local, query, deadline).await;
-    let raw = found.ok().flatten().and_then(|object| object.raw);
-    let scope = raw.and_then(|raw| serde_json::from_str::<serde_json::Value>(raw.get()).ok());
-    match scope.as_ref().and_then(|crd| crd["spec"]["scope"].as_str()) {
-        Some(scope) => Ok(scope == "Namespaced"),
-        // The user tells.
-        None => Ok(namespace.is_some()),
-    }
+    // Without the CRD, the user tells.
+    let crd = with_crd(context.clients.reader.as_ref(), &kind.resource(), |crd| crd.namespaced).await;
+    crd.unwrap_or(namespace.is_some())
 }
 
-fn kind_is_next(word: &str, kinds: &[DeletionKind]) -> bool {
-    kind(word, kinds).is_some()
+/// Reads the CRD of a resource on the control plane. Returns none if it is not there or cannot be read.
+pub(crate) async fn with_crd<T>(
+    reader: &dyn Reader,
+    of: &Resource,
+    read: impl FnOnce(&Crd) -> T,
+) -> Option<T> {
+    let (crds, name) = (DeletionKind::Crd.resource(), of.to_string());
+    let address = Address { resource: &crds, namespace: "", name: &name };
+    let query = GetQuery { address, part: Part::Whole };
+    let found = reader.get_object(&Cluster::Local, query, Instant::now() + ANSWER_WITHIN).await;
+    let raw = found.ok().flatten().and_then(|object| object.raw)?;
+    let arena = Arena::new();
+    let crd = Crd::read(read_json(raw.get(), &arena).ok()?).ok()?;
+    Some(read(&crd))
 }
 
 /// Reports a kind that the guard does not protect.

@@ -33,7 +33,7 @@ const AT_ONCE: usize = 4;
 /// Objects in text output.
 const SHOWN: usize = 10;
 
-/// What is wrong with a CRD that only the old files have.
+/// The finding about a CRD that only the old files have.
 pub(super) const REMOVED: &str = "not in NEW: deleting the CRD deletes all its objects";
 
 /// The result of a run.

@@ -8,15 +8,13 @@ mod fixes;
 use std::path::Path;
 use std::time::{Instant, SystemTime};
 
-use cluster::fleet::{Cluster, Fleet, FleetMember, GetQuery, LOCAL, ListQuery, Part};
-use cluster::{Address, Reader, Resource, cause};
+use cluster::fleet::{Cluster, Fleet, FleetMember, LOCAL, ListQuery};
+use cluster::{Reader, Resource, cause};
 use console::exit::Stop;
 use console::output::{ProgressLine, Style};
 use futures_util::StreamExt as _;
 use futures_util::stream;
-use guards::deletion::{DeletionKind, Survey, Validity};
-use policy::crd::Crd;
-use policy::value::{Arena, read_json};
+use guards::deletion::{Survey, Validity};
 use serde::Serialize;
 
 use super::finding::{self, Finding, Subject};
@@ -181,18 +179,14 @@ async fn unreadable_groups(reader: &dyn Reader, survey: &Survey) -> Option<Findi
 async fn unknown_fields(reader: &dyn Reader, survey: &Survey) -> Vec<Finding> {
     let mut findings = Vec::new();
     for resource in survey.custom_resources() {
-        let (crds, name) = (DeletionKind::Crd.resource(), resource.to_string());
-        let address = Address { resource: &crds, namespace: "", name: &name };
-        let query = GetQuery { address, part: Part::Whole };
+        let unknown = fleet::with_crd(reader, &resource, |crd| {
+            let version = crd.version(&resource.version).or_else(|| crd.stored());
+            let schema = version.and_then(|version| version.schema.as_ref());
+            schema.map(|schema| survey.unknown_fields(&resource, schema)).unwrap_or_default()
+        });
         // A cluster that cannot be read is already a finding, and not every kind has a CRD here.
-        let found = reader.get_object(&Cluster::Local, query, Instant::now() + ANSWER_WITHIN).await;
-        let Some(raw) = found.ok().flatten().and_then(|object| object.raw) else { continue };
-        let arena = Arena::new();
-        let crd = read_json(raw.get(), &arena).ok().and_then(|value| Crd::read(value).ok());
-        let version = crd.as_ref().and_then(|crd| crd.version(&resource.version));
-        let Some(schema) = version.and_then(|version| version.schema.as_ref()) else { continue };
-        for (rule, field) in survey.unknown_fields(&resource, schema) {
-            let what = format!("the in-use rule {rule} reads {field}, which {name} does not have");
+        for (rule, field) in unknown.await.unwrap_or_default() {
+            let what = format!("the in-use rule {rule} reads {field}, which {resource} does not have");
             let why = "Durward finds no object that uses another by this field, so it can allow a deletion";
             findings.push(Finding::new(None, "unknown-field", what, why, format!("correct the rule {rule}")));
         }

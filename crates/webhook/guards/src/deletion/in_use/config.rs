@@ -13,17 +13,17 @@ use super::super::config::resource;
 use super::super::queries::ListScope;
 use super::expression::RuleExpression;
 use super::rule::{Rule, UsedBy};
-use super::{InUseKind, InUseKinds, library, namespaced};
+use super::{InUseKind, library, namespaced};
 use crate::common::FailurePolicy;
 
-/// The largest file of a rule.
+/// The largest file of rules.
 const MAX_FILE: u64 = 1 << 20;
 
 /// The rules of a configuration.
 #[derive(Debug, Clone, Default)]
 pub(in crate::deletion) struct InUseRules {
     /// The kinds that they protect.
-    pub(in crate::deletion) kinds: InUseKinds,
+    pub(in crate::deletion) kinds: Vec<Arc<InUseKind>>,
     /// The files with rules.
     pub(in crate::deletion) files: Vec<PathBuf>,
 }

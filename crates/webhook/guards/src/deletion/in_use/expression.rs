@@ -1,5 +1,6 @@
 //! The expressions of a rule, in CEL: over `object`, which is used, and `by`, which uses it.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
@@ -80,7 +81,7 @@ impl RuleExpression {
     pub(super) fn matches(
         &self,
         used: &UsedObject,
-        objects: &[Object],
+        objects: &[&Object],
         deadline: Instant,
         mut each: impl FnMut(&Object, Result<bool, String>),
     ) {
@@ -136,7 +137,7 @@ fn value_of<'a>(by: &Object, arena: &'a Arena) -> Result<Value<'a>, String> {
 }
 
 /// The object that a deletion removes, as expressions see it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(in crate::deletion) struct UsedObject(Arc<str>);
 
 impl UsedObject {
@@ -149,7 +150,7 @@ impl UsedObject {
     pub(in crate::deletion) fn by_metadata(
         namespace: &str,
         name: &str,
-        labels: &std::collections::BTreeMap<String, String>,
+        labels: &BTreeMap<String, String>,
     ) -> Self {
         let metadata = json!({"name": name, "namespace": namespace, "labels": labels});
         Self(json!({"metadata": metadata}).to_string().into())

@@ -16,7 +16,6 @@ mod library;
 mod rule;
 
 use std::fmt;
-use std::sync::Arc;
 
 use cluster::Resource;
 use policy::kinds;
@@ -83,6 +82,3 @@ impl InUseKind {
 fn namespaced(resource: &Resource) -> Option<bool> {
     kinds::of_resource(&resource.group, &resource.plural).map(|kind| kind.namespaced)
 }
-
-/// The kinds that rules protect.
-pub(super) type InUseKinds = Vec<Arc<InUseKind>>;

@@ -179,33 +179,22 @@ pub(in crate::deletion) struct UsePredicate {
 }
 
 impl UsePredicate {
-    /// Calls `each` for every object, with whether it uses the object of the review.
+    /// Calls `each` for every object that can count, with whether it uses the object of the review.
     pub(in crate::deletion) fn apply(
         &self,
         objects: &[Object],
         deadline: Instant,
         mut each: impl FnMut(&Object, Result<bool, String>),
     ) {
-        let mut each_that_counts = |object: &Object, found: Result<bool, String>| {
-            let counts = self.counts_deleting || !object.metadata.deleting;
-            each(object, if counts { found } else { Ok(false) });
-        };
+        let counts = |object: &&Object| self.counts_deleting || !object.metadata.deleting;
+        let objects: Vec<&Object> = objects.iter().filter(counts).collect();
         match &self.condition {
-            None => objects.iter().for_each(|object| each_that_counts(object, Ok(true))),
-            Some(condition) => condition.matches(&self.object, objects, deadline, |object, found| {
+            None => objects.into_iter().for_each(|object| each(object, Ok(true))),
+            Some(condition) => condition.matches(&self.object, &objects, deadline, |object, found| {
                 let name = &object.name;
                 let explain = |why| format!("rule {}: `where` of {name} has no result: {why}", self.rule);
-                each_that_counts(object, found.map_err(explain));
+                each(object, found.map_err(explain));
             }),
         }
     }
 }
-
-/// Usages are compared by their rule, for tests.
-impl PartialEq for UsePredicate {
-    fn eq(&self, other: &Self) -> bool {
-        self.rule == other.rule && self.object == other.object
-    }
-}
-
-impl Eq for UsePredicate {}

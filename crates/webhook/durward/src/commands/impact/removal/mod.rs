@@ -68,7 +68,7 @@ async fn read(args: &Args, mut report: RemovalReport) -> Result<RemovalReport, S
         let kind = context.survey.kind_of(&going.object.group, &going.object.kind);
         let namespace = args.namespace.as_deref();
         if let Some(kind) = kind
-            && fleet::is_namespaced(&context, &kind, namespace).await?
+            && fleet::is_namespaced(&context, &kind, namespace).await
         {
             namespace.unwrap_or("default").clone_into(&mut going.object.namespace);
         }
