@@ -8,8 +8,8 @@
   {"apiGroups":["gateway.networking.k8s.io"],"resources":["gateways"],"verbs":["list"]}],
 "secret-owners": [
   {"apiGroups":[""],"resources":["pods"],"verbs":["list"]},
-  {"apiGroups":["external-secrets.io"],"resources":["externalsecrets"],"verbs":["get","list"]},
   {"apiGroups":["networking.k8s.io"],"resources":["ingresses"],"verbs":["list"]},
+  {"apiGroups":["external-secrets.io"],"resources":["externalsecrets"],"verbs":["get","list"]},
   {"apiGroups":["cert-manager.io"],"resources":["certificates"],"verbs":["get","list"]},
   {"apiGroups":["bitnami.com"],"resources":["sealedsecrets"],"verbs":["get","list"]}],
 "configmaps": [

@@ -343,29 +343,7 @@ impl<'n> Section<'n> {
         doc: &'static str,
         mut reader: impl FnMut(&mut Section<'_>) -> T,
     ) -> Vec<T> {
-        // An empty section lists the keys.
-        let mut empty = self.inner(key);
-        reader(&mut empty);
-        self.declare(key, doc, Shape::List(Box::new(Shape::Section(empty.keys))), Some("[]".to_owned()));
-        let mut out = Vec::new();
-        match self.find(key).map(|node| &node.value) {
-            None => {}
-            Some(Value::List(items)) => {
-                for (index, item) in items.iter().enumerate() {
-                    let mut inner = self.inner(key);
-                    inner.path = format!("{}[{index}]", inner.path);
-                    inner.place = item.place.clone();
-                    inner.open(Some(item));
-                    out.push(reader(&mut inner));
-                    inner.close();
-                }
-            }
-            Some(_) => {
-                let next = format!("must be a list of maps: {key}: [{{ … }}]");
-                self.problem(key, "is not a list", Some(next));
-            }
-        }
-        out
+        self.entry_list(key, doc, Shape::Section, None, |section, _| reader(section))
     }
 
     fn scalar<T>(

@@ -2,8 +2,8 @@
 
 use std::str::FromStr;
 
-use super::super::node::Value;
-use super::super::shape::Shape;
+use super::super::node::{Node, Value};
+use super::super::shape::{Key, Shape};
 use super::Section;
 
 impl Section<'_> {
@@ -60,30 +60,45 @@ impl Section<'_> {
         key: &'static str,
         what: &'static str,
         doc: &'static str,
+        reader: impl FnMut(&mut Section<'_>, Option<&str>) -> T,
+    ) -> Vec<T> {
+        self.entry_list(key, doc, |keys| Shape::TextOrSection(what, keys), Some(what), reader)
+    }
+
+    /// Reads a list of sections, and of texts if `what` names them.
+    pub(super) fn entry_list<T>(
+        &mut self,
+        key: &'static str,
+        doc: &'static str,
+        shape: impl FnOnce(Vec<Key>) -> Shape,
+        what: Option<&str>,
         mut reader: impl FnMut(&mut Section<'_>, Option<&str>) -> T,
     ) -> Vec<T> {
+        // An empty section lists the keys.
         let mut empty = self.inner(key);
         reader(&mut empty, None);
-        let shape = Shape::List(Box::new(Shape::TextOrSection(what, empty.keys)));
-        self.declare(key, doc, shape, Some("[]".to_owned()));
+        self.declare(key, doc, Shape::List(Box::new(shape(empty.keys))), Some("[]".to_owned()));
         let Some(node) = self.find(key) else { return Vec::new() };
         let Value::List(items) = &node.value else {
-            self.problem(key, "is not a list", Some(format!("must be a list: {key}: [{what}, {{ … }}]")));
+            let next = match what {
+                None => format!("must be a list of maps: {key}: [{{ … }}]"),
+                Some(what) => format!("must be a list: {key}: [{what}, {{ … }}]"),
+            };
+            self.problem(key, "is not a list", Some(next));
             return Vec::new();
         };
-        let mut out = Vec::new();
-        for (index, item) in items.iter().enumerate() {
+        let read = |(index, item): (usize, &Node)| {
             let mut inner = self.inner(key);
             inner.path = format!("{}[{index}]", inner.path);
             inner.place = item.place.clone();
-            if let Value::Scalar { text, .. } = &item.value {
-                out.push(reader(&mut inner, Some(text)));
-            } else {
-                inner.open(Some(item));
-                out.push(reader(&mut inner, None));
-                inner.close();
+            if let (Some(_), Value::Scalar { text, .. }) = (what, &item.value) {
+                return reader(&mut inner, Some(text));
             }
-        }
-        out
+            inner.open(Some(item));
+            let value = reader(&mut inner, None);
+            inner.close();
+            value
+        };
+        items.iter().enumerate().map(read).collect()
     }
 }

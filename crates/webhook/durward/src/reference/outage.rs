@@ -15,9 +15,10 @@ const START: &str = "<!-- generated: what is denied, by `make reference` -->\n";
 const END: &str = "<!-- end of the generated text -->\n";
 
 /// A guard, its configuration in words, and the configuration.
-const SAMPLES: [(&str, &str, &str); 6] = [
+const SAMPLES: [(&str, &str, &str); 7] = [
     ("deletion", "`scope: labeled`", "deletion: {scope: labeled}"),
     ("deletion", "`scope: all`, the default", "deletion: {fleet: {karmada: {}}}"),
+    ("deletion", "an in-use rule of your own, here for ConfigMaps", IN_USE),
     ("etcd", "always", "etcd: {clusters: [{namespace: db, selector: app=etcd}]}"),
     (
         "etcd",
@@ -27,6 +28,8 @@ const SAMPLES: [(&str, &str, &str); 6] = [
     ("lxcfs", "always", "lxcfs: {}"),
     ("resources", "a policy with `failurePolicy: Fail`, here for KubernetesClusters", RESOURCES),
 ];
+
+const IN_USE: &str = "deletion: {fleet: none, inUse: {rules: [{name: name, protects: {resource: configmaps}, usedBy: [{resource: pods, version: v1}]}]}}";
 
 const RESOURCES: &str = "resources: {policies: [examples/kubernetesclusters/policy.yaml]}";
 
@@ -51,9 +54,9 @@ fn condition(name: &str) -> OutageCondition {
         "not-the-namespace-controller" => OutageCondition::Unless(
             "deletions by the namespace controller: [namespaces that are being deleted](#namespaces-that-are-being-deleted)",
         ),
-        "not-by-controllers-of-kubernetes" => OutageCondition::Unless(
-            "deletions by the controllers of Kubernetes: [what a deletion takes along](../deletion/in-use.md#limits)",
-        ),
+        "not-by-controllers-of-kubernetes" => {
+            OutageCondition::Unless("[cascades](../deletion/in-use.md#limits)")
+        }
         "not-the-install-namespace" => {
             OutageCondition::Unless("Durward's own namespace, in the cluster where Durward runs")
         }
@@ -70,6 +73,7 @@ fn noun(resource: &str) -> &str {
     match resource.split(['/', ',']).next().unwrap() {
         "namespaces" => "namespace",
         "customresourcedefinitions" => "CRD",
+        "configmaps" => "ConfigMap",
         "pods" => "pod",
         "kubernetesclusters" => "KubernetesCluster",
         other => panic!("name the resource {other} here"),

@@ -38,25 +38,24 @@ impl<'c> Case<'c> {
     pub(super) fn new(config: &'c Config, target: &'c Target, now: SystemTime) -> Self {
         let part = KarmadaPart::of(config, target);
         let current_override = target.find_override(config.overrides, now);
-        let Target { namespace, labels, .. } = target;
-        let rules: Vec<_> = match &target.kind {
-            DeletionKind::Namespace | DeletionKind::Crd => Vec::new(),
+        let Target { subject, labels, .. } = target;
+        let (rules, is_selected) = match &subject.kind {
+            DeletionKind::Namespace | DeletionKind::Crd => (Vec::new(), config.selects(labels)),
             DeletionKind::InUse(kind) => {
-                kind.rules.iter().filter(|rule| rule.selects(namespace, labels)).collect()
+                let protects = |rule: &&Rule| rule.selects(&subject.namespace, labels);
+                let rules: Vec<_> = kind.rules.iter().filter(protects).collect();
+                let is_selected = !rules.is_empty();
+                (rules, is_selected)
             }
-        };
-        let is_selected = match target.kind {
-            DeletionKind::Namespace | DeletionKind::Crd => config.selects(labels),
-            DeletionKind::InUse(_) => !rules.is_empty(),
         };
         Self { config, target, now, part, current_override, is_selected, rules, lists: OnceLock::new() }
     }
 
     /// Whether other clusters than the local one decide.
     pub(super) fn reads_fleet(&self) -> bool {
-        match self.target.kind {
+        match self.target.subject.kind {
             DeletionKind::Namespace | DeletionKind::Crd => true,
-            DeletionKind::InUse(_) => self.rules.iter().any(|rule| rule.listed(true).next().is_some()),
+            DeletionKind::InUse(_) => self.rules.iter().flat_map(|rule| &rule.used_by).any(|by| !by.is_local),
         }
     }
 
@@ -72,7 +71,8 @@ impl<'c> Case<'c> {
 
     /// Whether it is a CRD whose objects Durward isn't configured to read.
     pub(super) fn is_unreadable(&self) -> bool {
-        self.target.kind == DeletionKind::Crd && !self.config.api_groups.cover(self.target.group())
+        self.target.subject.kind == DeletionKind::Crd
+            && !self.config.api_groups.cover(self.target.subject.group())
     }
 
     /// Whether clusters are read. Otherwise, only the list of the fleet decides, about a part of Karmada.

@@ -26,13 +26,13 @@ pub(super) fn open(config: &Config, request: &Request<'_>) -> Result<Target, Box
     let parsed = charge_parsed(request, texts.flatten()).and_then(|()| charge_whole(&kind, request));
     let target = parsed.and_then(|()| Target::read(kind, request));
     let target = target.map_err(|why| Box::new(Ruling::unknown(why)))?;
-    let exempt = match target.kind {
+    let exempt = match target.subject.kind {
         DeletionKind::Namespace => config.common_config.exempt.of(request),
         // A CRD has no namespace, even if the request has one.
         DeletionKind::Crd => config.common_config.exempt.of(request).filter(|key| *key != exempt::NAMESPACES),
         DeletionKind::InUse(_) => {
             // On Karmada, Durward's namespace is in another cluster.
-            let namespace = if config.is_karmada() { "" } else { &target.namespace };
+            let namespace = if config.is_karmada() { "" } else { &target.subject.namespace };
             config.common_config.exempt_by(request, namespace)
         }
     };
@@ -73,7 +73,7 @@ pub(super) fn unidentified(case: &Case<'_>, why: Cause) -> Ruling {
 fn not_selected(case: &Case<'_>) -> Ruling {
     Ruling::allow().audit(
         "allowed",
-        match case.target.kind {
+        match case.target.subject.kind {
             DeletionKind::Namespace | DeletionKind::Crd => "not labeled durward.dev/guard=deletion",
             DeletionKind::InUse(_) => "no in-use rule selects it",
         },

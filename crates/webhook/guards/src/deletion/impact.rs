@@ -93,7 +93,7 @@ impl Survey {
         // As if the guard protected the object.
         let mut case = Case::new(&self.config, &target, clients.context.now());
         case.is_selected = true;
-        if let (DeletionKind::InUse(kind), None | Some(false)) = (&target.kind, exists) {
+        if let (DeletionKind::InUse(kind), None | Some(false)) = (&target.subject.kind, exists) {
             // Its labels are not known.
             case.rules = kind.rules.iter().collect();
         }
@@ -126,7 +126,7 @@ impl Survey {
     ) -> (Target, Option<bool>) {
         let part = if subject.kind.needs_whole() { Part::Whole } else { Part::Metadata };
         let mut target = Target::named(subject);
-        if target.kind.is_secret() {
+        if target.subject.kind.is_secret() {
             return (target, None);
         }
         let query = GetQuery { address: target.address(), part };
@@ -149,13 +149,13 @@ impl Survey {
         // For a part of Karmada no cluster is read on purpose.
         let incomplete = summary.incomplete.iter().filter(|_| case.part.is_none() || facts.members.is_err());
         Impact {
-            kind: match &target.kind {
+            kind: match &target.subject.kind {
                 DeletionKind::Namespace => "Namespace".to_owned(),
                 DeletionKind::Crd => "CustomResourceDefinition".to_owned(),
                 DeletionKind::InUse(kind) => kind.to_string(),
             },
-            namespace: target.namespace.clone(),
-            name: target.name.clone(),
+            namespace: target.subject.namespace.clone(),
+            name: target.subject.name.clone(),
             time: time::format(case.now),
             exists,
             verdict,

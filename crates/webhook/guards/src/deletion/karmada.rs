@@ -31,12 +31,14 @@ impl<'t> KarmadaPart<'t> {
         if !config.is_karmada() {
             return None;
         }
-        match &target.kind {
+        match &target.subject.kind {
             DeletionKind::InUse(_) => None,
-            DeletionKind::Namespace if NAMESPACES.contains(&target.name.as_str()) => Some(Self::Core),
-            DeletionKind::Namespace => target.name.strip_prefix(EXECUTION_PREFIX).map(Self::ExecutionSpace),
+            DeletionKind::Namespace if NAMESPACES.contains(&target.subject.name.as_str()) => Some(Self::Core),
+            DeletionKind::Namespace => {
+                target.subject.name.strip_prefix(EXECUTION_PREFIX).map(Self::ExecutionSpace)
+            }
             DeletionKind::Crd => {
-                let group = target.group();
+                let group = target.subject.group();
                 let is_own =
                     group.strip_suffix(GROUP).is_some_and(|front| front.is_empty() || front.ends_with('.'));
                 is_own.then_some(Self::Core)
@@ -74,8 +76,8 @@ mod tests {
             (crd("things.notkarmada.io"), None),
             (crd("widgets.example.org"), None),
         ] {
-            assert_eq!(KarmadaPart::of(&karmada, &target), expected, "{}", target.name);
-            assert_eq!(KarmadaPart::of(&config("{}"), &target), None, "{}", target.name);
+            assert_eq!(KarmadaPart::of(&karmada, &target), expected, "{}", target.subject.name);
+            assert_eq!(KarmadaPart::of(&config("{}"), &target), None, "{}", target.subject.name);
         }
     }
 

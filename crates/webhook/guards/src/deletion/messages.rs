@@ -16,7 +16,7 @@ use super::cluster_facts::{ClusterFacts, ObjectCount, Reason, UsageState};
 use super::config::Config;
 use super::karmada::KarmadaPart;
 use super::summary::FleetSummary;
-use super::target::Target;
+use super::target::{DeletionSubject, Target};
 use crate::message::{MAX_SUMMARY, Message};
 use crate::overrides::{self, Overridable, Overrides};
 use cluster::cause;
@@ -164,8 +164,8 @@ fn by_code<'c>(clusters: &[&'c ClusterFacts]) -> BTreeMap<&'static str, Vec<&'c 
 
 /// Adds the command that overrides the denial.
 fn overriding(allowed: Overrides, &Case { target, now, .. }: &Case<'_>, message: Message) -> Message {
-    let Target { name, annotations, .. } = target;
-    let object = &*target.argument(' ');
+    let Target { subject: DeletionSubject { name, .. }, annotations, .. } = target;
+    let object = &*target.subject.argument(' ');
     Overridable { guard: NAME, allowed, object, name, annotations }.add_command(message, now, "")
 }
 
@@ -203,19 +203,19 @@ fn denial_cause(reason: Reason, message: String, field: &str) -> DenialCause {
 
 /// Returns the beginning of a sentence that says that Durward can't tell whether the object is in use.
 fn cannot_tell(target: &Target) -> String {
-    format!("cannot tell whether {} is in use", target.text())
+    format!("cannot tell whether {} is in use", target.subject.text())
 }
 
 /// Returns the cause if the API server does not have the object of the review.
 pub(super) fn another_cluster(target: &Target) -> Cause {
-    let text = format!("{ANOTHER_CLUSTER}, which does not have this {}", target.kind.word());
+    let text = format!("{ANOTHER_CLUSTER}, which does not have this {}", target.subject.kind.word());
     Cause::new(cause::WRONG_CLUSTER, text)
 }
 
 /// Returns the denial of a deletion that would delete objects in use.
 pub(super) fn in_use(case: &Case<'_>, summary: &FleetSummary<'_>) -> Denial {
     let &Case { config, target, .. } = case;
-    let (text, in_use) = (target.text(), &summary.in_use);
+    let (text, in_use) = (target.subject.text(), &summary.in_use);
     let unchecked = match (summary.unknown.len(), &summary.incomplete) {
         (0, None) => String::new(),
         (0, Some(_)) => "; other clusters could not be checked".to_owned(),
@@ -335,7 +335,7 @@ fn causes_for_programs(config: &Config, summary: &FleetSummary<'_>) -> Vec<Denia
 
 /// Returns the denial for a part of Karmada that the fleet needs. It offers no override: the loss is too large.
 pub(super) fn karmada_part(case: &Case<'_>, part: KarmadaPart<'_>, members: &[FleetMember]) -> Ruling {
-    let text = case.target.text();
+    let text = case.target.subject.text();
     let (what, next) = match part {
         KarmadaPart::Core => (
             format!(
@@ -357,13 +357,13 @@ pub(super) fn karmada_part(case: &Case<'_>, part: KarmadaPart<'_>, members: &[Fl
         "{next}. If a cluster is Ready, that also deletes what Karmada deployed there: {UNJOIN_PAGE}"
     ));
     let causes = vec![denial_cause(Reason::KarmadasOwn, what, LOCAL)];
-    Ruling::deny(denial(&message, causes)).audit("karmada-part", &case.target.name)
+    Ruling::deny(denial(&message, causes)).audit("karmada-part", &case.target.subject.name)
 }
 
 /// Returns the ruling for a CRD whose objects Durward isn't configured to read.
 pub(super) fn unreadable_group(case: &Case<'_>) -> Ruling {
     let &Case { config, target, .. } = case;
-    let group = target.group();
+    let group = target.subject.group();
     let groups = config.api_groups.0.iter().map(String::as_str).chain([group]).collect::<Vec<_>>().join(", ");
     let why = format!("API group {group} is not in guards.deletion.crds.apiGroups");
     let message = Message::new(&format!("{}: {why}", cannot_tell(target)));

@@ -64,7 +64,7 @@ impl FactsReader<'_> {
     ) -> ClusterFacts {
         let facts = match self.queries(cluster, case, deadline).await {
             Ok(queries) => {
-                let space = case.target.space();
+                let space = case.target.subject.space();
                 // `FuturesOrdered` polls only the List that is ready to continue. `join_all` polls all of them, up to 30 futures.
                 let lists: FuturesOrdered<_> = queries
                     .iter()
@@ -76,7 +76,7 @@ impl FactsReader<'_> {
             Err(cause) => ClusterFacts::unknown(cause),
         };
         // No read confirms the review of a Secret, so its caller learns numbers only.
-        let is_unconfirmed = case.target.kind.is_secret() && case.target.reviewed_uid.is_some();
+        let is_unconfirmed = case.target.subject.kind.is_secret() && case.target.reviewed_uid.is_some();
         let facts = if is_unconfirmed { facts.without_names() } else { facts };
         facts.on_one_line()
     }
@@ -88,7 +88,7 @@ impl FactsReader<'_> {
         case: &'q Case<'_>,
         deadline: Instant,
     ) -> Result<Cow<'q, [ResourceQuery]>, Cause> {
-        let part = match case.target.kind {
+        let part = match case.target.subject.kind {
             // An object of this name can be used where it does not exist.
             DeletionKind::InUse(_) => return case.queries().map(Cow::Borrowed),
             // The namespace exists here: its stored object was read before.
@@ -102,8 +102,8 @@ impl FactsReader<'_> {
         let found = self.clients.reader.get_object(cluster, query, deadline.into_std()).await?;
         Ok(match found {
             None => Cow::Borrowed(&[]),
-            Some(found) if case.target.kind == DeletionKind::Crd => {
-                Cow::Owned(vec![queries::of_crd(served(&found, &case.target.name)?)])
+            Some(found) if case.target.subject.kind == DeletionKind::Crd => {
+                Cow::Owned(vec![queries::of_crd(served(&found, &case.target.subject.name)?)])
             }
             Some(_) => Cow::Borrowed(&self.config.queries),
         })

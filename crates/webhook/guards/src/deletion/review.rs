@@ -58,7 +58,7 @@ impl DeletionGuard {
         let Self { config, clients, .. } = self;
         let reader = FactsReader { clients, config, progress: &|_| {} };
         let now = || clients.context.now();
-        let unread = if target.kind.is_secret() {
+        let unread = if target.subject.kind.is_secret() {
             None
         } else {
             let stored = reader.stored(&target, deadline.into()).await;

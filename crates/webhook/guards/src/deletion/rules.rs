@@ -5,14 +5,12 @@
 //! expression that fails follows failurePolicy without a call, so the expressions check that a map exists before they read it. On a
 //! DELETE `object` is null. Tested on kube-apiserver 1.35.4.
 
-use std::sync::Arc;
-
 use ::config::Expression;
 use k8s_openapi::api::admissionregistration::v1::{MatchCondition, RuleWithOperations};
 
 use super::NAME;
 use super::config::{ApiGroups, Config, GUARD_LABEL, GUARD_VALUE, GuardScope};
-use super::in_use::{InUseKind, Rule};
+use super::in_use::Rule;
 use super::karmada;
 use super::target::{CRD_GROUP, CRD_PLURAL, DeletionKind};
 use crate::cel;
@@ -25,28 +23,22 @@ use cluster::fleet::Fleet;
 
 /// Returns the webhook entries.
 pub(super) fn webhooks(config: &Config) -> Vec<WebhookEntry> {
-    let of_kind = |kind: &Arc<InUseKind>| {
-        let entries = kind.rules.iter().map(|rule| in_use_webhook(config, kind, rule));
-        entries.collect::<Vec<_>>()
-    };
-    std::iter::once(webhook(config)).chain(config.in_use.kinds.iter().flat_map(of_kind)).collect()
+    let by_rules = config.in_use.each().map(|(protected, rule)| in_use_webhook(config, protected, rule));
+    std::iter::once(webhook(config)).chain(by_rules).collect()
 }
 
 /// Returns the webhook entry of an in-use rule, with the objects that the rule selects. A review for one rule judges by all rules.
-fn in_use_webhook(config: &Config, kind: &InUseKind, of: &Rule) -> WebhookEntry {
-    let Resource { group, plural, .. } = &kind.resource;
+fn in_use_webhook(config: &Config, protected: &Resource, of: &Rule) -> WebhookEntry {
+    let Resource { group, plural, .. } = protected;
     let any = Some(vec!["*".to_owned()]);
     let rules = vec![RuleWithOperations { api_versions: any, ..rule("DELETE", group, plural, "*") }];
     let name = format!("{}.in-use", of.name);
     let mut entry = WebhookEntry::new(WebhookType::Validating, name, rules, &config.common_config);
     entry.failure_policy = of.failure_policy;
-    entry.match_conditions = vec![overrides::condition(NAME), not_terminating(), not_a_cascade()];
-    let install = config.common_config.namespace.as_str();
-    if !config.is_karmada() && !install.is_empty() {
-        // A request for an object without a namespace lacks the field.
-        let outside = format!("!has(request.namespace) || request.namespace != {}", cel::string(install));
-        entry.match_conditions.push(condition("not-the-install-namespace", outside));
-    }
+    // A request for an object without a namespace lacks the field.
+    entry.match_conditions =
+        conditions(config, |install| format!("!has(request.namespace) || request.namespace != {install}"));
+    entry.match_conditions.push(not_a_cascade());
     entry.object_selector.extend(of.selector.clone());
     if !of.namespaces.is_empty() {
         let names = of.namespaces.iter().cloned().collect();
@@ -67,15 +59,14 @@ fn not_a_cascade() -> MatchCondition {
 
 /// Returns what each in-use rule covers, and what a rule for Secrets means.
 pub(super) fn remarks(config: &Config) -> Vec<Remark> {
-    let kinds = &config.in_use.kinds;
-    let rules = kinds.iter().flat_map(|kind| kind.rules.iter().map(|rule| rule.describe(&kind.resource)));
-    let secrets = kinds.iter().any(|kind| kind.is_secret()).then(|| {
+    let rules = config.in_use.each().map(|(protected, rule)| Remark::Rule(rule.describe(protected)));
+    let secrets = config.kinds().any(|kind| kind.is_secret()).then(|| {
         Remark::Note(
             "reviews of Secrets contain their data: Durward keeps it in memory only during the review"
                 .to_owned(),
         )
     });
-    rules.map(Remark::Rule).chain(secrets).collect()
+    rules.chain(secrets).collect()
 }
 
 /// Returns the webhook entry: every deletion of a namespace or a CRD.
@@ -83,7 +74,8 @@ fn webhook(config: &Config) -> WebhookEntry {
     let rules =
         vec![rule("DELETE", "", "namespaces", "Cluster"), rule("DELETE", CRD_GROUP, CRD_PLURAL, "Cluster")];
     let mut entry = WebhookEntry::new(WebhookType::Validating, "deletion", rules, &config.common_config);
-    entry.match_conditions = conditions(config);
+    entry.match_conditions =
+        conditions(config, |install| format!("!({})", is_namespace("oldObject", &format!(" == {install}"))));
     match (config.scope, config.is_karmada()) {
         (GuardScope::All, _) => {}
         // The API server selects by the label.
@@ -101,13 +93,12 @@ fn webhook(config: &Config) -> WebhookEntry {
     entry
 }
 
-/// Returns the conditions of all entries that fail closed.
-fn conditions(config: &Config) -> Vec<MatchCondition> {
+/// Returns the conditions of all entries. `is_outside` is an expression for objects outside of a namespace.
+fn conditions(config: &Config, is_outside: impl FnOnce(&str) -> String) -> Vec<MatchCondition> {
     let mut conditions = vec![overrides::condition(NAME), not_terminating()];
     let install = config.common_config.namespace.as_str();
     if !config.is_karmada() && !install.is_empty() {
-        let is_install = is_namespace("oldObject", &format!(" == {}", cel::string(install)));
-        conditions.push(condition("not-the-install-namespace", format!("!({is_install})")));
+        conditions.push(condition("not-the-install-namespace", is_outside(&cel::string(install))));
     }
     conditions
 }
@@ -162,15 +153,11 @@ fn labelled_or_karmada_part(object: &str) -> String {
 pub(super) fn permissions(config: &Config) -> Permissions {
     let members = in_every_cluster(config);
     let mut own = members.clone();
-    for kind in &config.in_use.kinds {
-        let Resource { group, plural, .. } = &kind.resource;
-        let listed = kind.rules.iter().flat_map(|rule| rule.listed(false));
-        own.extend(listed.map(|resource| Permission::on(&resource.group, &resource.plural, &["list"])));
-        if !kind.is_secret() {
-            own.push(Permission::on(group, plural, &["get", "list"]));
-        }
-    }
-    without_repetition(&mut own);
+    own.extend(by_rules(config, true).map(list));
+    let protected = config.in_use.each().map(|(protected, _)| protected);
+    let read = protected.filter(|resource| !resource.is("", "secrets"));
+    own.extend(read.map(|resource| Permission::on(&resource.group, &resource.plural, &["get", "list"])));
+    let mut own = without_repetition(own);
     if config.is_karmada() {
         own.push(Permission::on("cluster.karmada.io", "clusters", &["get", "list", "watch"]));
         // A GET with a name is `get`, also if the path behind the proxy is a List.
@@ -191,29 +178,34 @@ fn in_every_cluster(config: &Config) -> Vec<Permission> {
         Permission::on("", "namespaces", &["get", "list"]),
         Permission::on(CRD_GROUP, CRD_PLURAL, &["get", "list"]),
     ];
-    let by_rules = in_use_rules(config).flat_map(|rule| rule.listed(true));
-    let listed = config.queries.iter().map(|query| &query.resource).chain(by_rules);
-    permissions.extend(listed.map(|resource| Permission::on(&resource.group, &resource.plural, &["list"])));
+    let own = config.queries.iter().map(|query| &query.resource);
+    permissions.extend(own.chain(by_rules(config, false)).map(list));
     if config.api_groups.cover(ApiGroups::ALL) {
         permissions.push(Permission::on(ApiGroups::ALL, "*", &["list"]));
     } else {
         permissions.extend(config.api_groups.0.iter().map(|group| Permission::on(group, "*", &["list"])));
     }
-    without_repetition(&mut permissions);
-    permissions
+    without_repetition(permissions)
 }
 
-fn in_use_rules(config: &Config) -> impl Iterator<Item = &Rule> {
-    config.in_use.kinds.iter().flat_map(|kind| &kind.rules)
+fn list(resource: &Resource) -> Permission {
+    Permission::on(&resource.group, &resource.plural, &["list"])
 }
 
-fn without_repetition(permissions: &mut Vec<Permission>) {
-    let mut seen: Vec<Permission> = Vec::new();
-    permissions.retain(|one| {
-        let is_new = !seen.contains(one);
-        seen.extend(is_new.then(|| one.clone()));
-        is_new
-    });
+/// Returns the resources that in-use rules list in every cluster, or those in the local cluster only.
+fn by_rules(config: &Config, is_local: bool) -> impl Iterator<Item = &Resource> {
+    let used_by = config.in_use.each().flat_map(|(_, rule)| &rule.used_by);
+    used_by.filter(move |by| by.is_local == is_local).map(|by| &by.resource)
+}
+
+fn without_repetition<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut seen = Vec::new();
+    for one in all {
+        if !seen.contains(&one) {
+            seen.push(one);
+        }
+    }
+    seen
 }
 
 /// Returns the objects that the guard protects in the cluster that calls it.
@@ -232,16 +224,10 @@ pub(super) fn guarded(config: &Config) -> Vec<GuardedObjects> {
 /// Returns the resources that reviews list in each cluster.
 pub(super) fn listed(config: &Config) -> Vec<Resource> {
     // Clusters need not serve the custom resources of rules.
-    let by_rules = in_use_rules(config).flat_map(|rule| rule.listed(true));
-    let by_rules = by_rules.filter(|of| policy::kinds::is_of_kubernetes(&of.group));
+    let by_rules = by_rules(config, false).filter(|of| policy::kinds::is_of_kubernetes(&of.group));
+    let listed = config.queries.iter().map(|query| &query.resource).chain(by_rules).cloned();
     let own = [DeletionKind::Namespace, DeletionKind::Crd].map(|kind| kind.resource());
-    let mut listed = own.to_vec();
-    for resource in config.queries.iter().map(|query| &query.resource).chain(by_rules) {
-        if !listed.contains(resource) {
-            listed.push(resource.clone());
-        }
-    }
-    listed
+    without_repetition(own.into_iter().chain(listed))
 }
 
 #[cfg(test)]

@@ -3,12 +3,11 @@
 //! `doctor fleet` reports acknowledgements that expire, and groups that Durward can't read, by the same rules as reviews.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::acknowledge;
 use super::config::Config;
-use super::in_use::{InUseKind, Rule};
+use super::in_use::Rule;
 use super::target::DeletionKind;
 use ::config::time;
 use cluster::Resource;
@@ -73,24 +72,18 @@ impl Survey {
 
     /// Returns the custom resources that in-use rules read.
     pub fn custom_resources(&self) -> BTreeSet<Resource> {
-        let kinds = self.config.in_use.kinds.iter();
-        let of_kind = |kind: &Arc<InUseKind>| {
-            let of_rule =
-                |rule: &Rule| rule.listed(true).chain(rule.listed(false)).cloned().collect::<Vec<_>>();
-            kind.rules.iter().flat_map(of_rule).chain([kind.resource.clone()]).collect::<Vec<_>>()
-        };
-        kinds.flat_map(of_kind).filter(|resource| !policy::kinds::is_of_kubernetes(&resource.group)).collect()
+        let rules = self.config.in_use.each();
+        let read = rules.flat_map(|(of, rule)| rule.used_by.iter().map(|by| &by.resource).chain([of]));
+        read.filter(|resource| !policy::kinds::is_of_kubernetes(&resource.group)).cloned().collect()
     }
 
     /// Returns the fields that in-use rules read and that a custom resource does not have by its schema, by rule.
     pub fn unknown_fields(&self, of: &Resource, schema: &Schema) -> Vec<(String, String)> {
-        let kinds = self.config.in_use.kinds.iter();
-        let rules = kinds.flat_map(|kind| kind.rules.iter().map(move |rule| (&kind.resource, rule)));
         let named = |(protected, rule): (&Resource, &Rule)| {
             let fields = rule.unknown_fields(protected, of, schema);
             fields.into_iter().map(|field| (rule.name.to_string(), field)).collect::<Vec<_>>()
         };
-        rules.flat_map(named).collect()
+        self.config.in_use.each().flat_map(named).collect()
     }
 
     /// Whether Durward can read the custom objects of this group.

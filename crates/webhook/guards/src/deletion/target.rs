@@ -3,6 +3,7 @@
 //! On a DELETE `object` is null, and `oldObject` is the object in etcd (`apiserver/pkg/registry/rest/delete.go`). For each object
 //! of a deletecollection the request's name is empty, so the name comes from the old object.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::time::SystemTime;
 use admission::{Cause, Operation, Raw, Request, Shape};
 
 use super::config::Config;
-use super::in_use::{InUseKind, UsedObject};
+use super::in_use::{InUseKind, UsedObject, namespaced};
 use crate::overrides::{self, Override, Overrides};
 use cluster::fleet::Object;
 use cluster::{Address, Resource, cause};
@@ -35,14 +36,10 @@ pub(super) const CRD_PLURAL: &str = "customresourcedefinitions";
 /// The object to delete.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
-    /// The kind.
-    pub(super) kind: DeletionKind,
+    /// Its kind, namespace and name.
+    pub(super) subject: DeletionSubject,
     /// The resource, at the version of the request.
     pub(super) resource: Resource,
-    /// The namespace; empty if it has none.
-    pub(super) namespace: String,
-    /// The name.
-    pub(super) name: String,
     /// The whole object as JSON, if an expression reads more than its name and labels.
     pub(super) whole: Option<UsedObject>,
     /// The uid that the object has in the cluster that sent the review, never empty. Without a review it is `None`: a user named
@@ -89,11 +86,11 @@ impl DeletionKind {
     }
 
     /// Returns the word at the beginning of messages.
-    pub fn word(&self) -> &str {
+    pub fn word(&self) -> Cow<'_, str> {
         match self {
-            Self::Namespace => "namespace",
-            Self::Crd => "CRD",
-            Self::InUse(kind) => &kind.word,
+            Self::Namespace => "namespace".into(),
+            Self::Crd => "CRD".into(),
+            Self::InUse(kind) => kind.resource.singular(),
         }
     }
 
@@ -110,7 +107,7 @@ impl DeletionKind {
     pub fn namespaced(&self) -> Option<bool> {
         match self {
             Self::Namespace | Self::Crd => Some(false),
-            Self::InUse(kind) => kind.namespaced,
+            Self::InUse(kind) => namespaced(&kind.resource),
         }
     }
 
@@ -121,7 +118,7 @@ impl DeletionKind {
 
     /// Whether Durward reads no object of the kind, because it would read credentials.
     pub fn is_secret(&self) -> bool {
-        matches!(self, Self::InUse(kind) if kind.is_secret())
+        self.resource().is("", "secrets")
     }
 }
 
@@ -141,26 +138,45 @@ impl DeletionSubject {
     pub fn cluster_wide(kind: DeletionKind, name: impl Into<String>) -> Self {
         Self { kind, namespace: String::new(), name: name.into() }
     }
-}
 
-fn argument(kind: &DeletionKind, separator: char, namespace: &str, name: &str) -> String {
-    let of = if namespace.is_empty() { String::new() } else { format!(" -n {namespace}") };
-    format!("{}{separator}{name}{of}", kind.short_name())
+    /// Returns kind and name for kubectl: `ns/shop`, `configmaps/app -n shop`.
+    pub(super) fn argument(&self, separator: char) -> String {
+        let Self { kind, namespace, name } = self;
+        let of = if namespace.is_empty() { String::new() } else { format!(" -n {namespace}") };
+        format!("{}{separator}{name}{of}", kind.short_name())
+    }
+
+    /// Returns the namespace of the objects that decide: the deleted one, or that of the object; empty for all.
+    pub(super) fn space(&self) -> &str {
+        if self.kind == DeletionKind::Namespace { &self.name } else { &self.namespace }
+    }
+
+    /// Returns the API group of a CRD's objects. The API server requires the name `PLURAL.GROUP`.
+    pub(super) fn group(&self) -> &str {
+        self.name.split_once('.').map_or("", |(_, group)| group)
+    }
+
+    /// Returns kind and name for messages: `namespace "shop"`, `configmap "shop/app"`.
+    pub(super) fn text(&self) -> String {
+        let Self { kind, namespace, name } = self;
+        let slash = if namespace.is_empty() { "" } else { "/" };
+        format!("{} {:?}", kind.word(), format!("{namespace}{slash}{name}"))
+    }
 }
 
 impl fmt::Display for DeletionSubject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&argument(&self.kind, '/', &self.namespace, &self.name))
+        f.write_str(&self.argument('/'))
     }
 }
 
 impl Target {
     /// The target that a command names, of which only the address is known.
-    pub(super) fn named(DeletionSubject { kind, namespace, name }: DeletionSubject) -> Self {
+    pub(super) fn named(subject: DeletionSubject) -> Self {
         let (labels, annotations) = (BTreeMap::new(), BTreeMap::new());
-        let resource = kind.resource();
+        let resource = subject.kind.resource();
         let (whole, reviewed_uid, deleting, dry_run) = (None, None, false, false);
-        Self { kind, resource, namespace, name, whole, reviewed_uid, labels, annotations, deleting, dry_run }
+        Self { subject, resource, whole, reviewed_uid, labels, annotations, deleting, dry_run }
     }
 
     /// Reads the target of a review. An error makes the ruling Unknown.
@@ -195,7 +211,6 @@ impl Target {
             Some((_, Some(uid))) => uid.into_owned(),
             Some(_) => return Err(missing("uid of oldObject is not a string")),
         };
-        let (reviewed_uid, dry_run) = (Some(uid), request.dry_run);
         let version = request.resource.version.clone().into_owned().into();
         let resource = Resource { version, ..kind.resource() };
         let (namespace, whole) = match &kind {
@@ -206,34 +221,21 @@ impl Target {
                 (request.namespace.clone().into_owned(), whole)
             }
         };
-        Ok(Self {
-            kind,
-            resource,
-            namespace,
-            name,
-            whole,
-            reviewed_uid,
-            labels,
-            annotations,
-            deleting,
-            dry_run,
-        })
+        let subject = DeletionSubject { kind, namespace, name };
+        let (reviewed_uid, dry_run) = (Some(uid), request.dry_run);
+        Ok(Self { subject, resource, whole, reviewed_uid, labels, annotations, deleting, dry_run })
     }
 
     /// Returns the address.
     pub(super) fn address(&self) -> Address<'_> {
-        Address { resource: &self.resource, namespace: &self.namespace, name: &self.name }
-    }
-
-    /// Returns the namespace of the objects that decide: the deleted one, or that of the object; empty for all.
-    pub(super) fn space(&self) -> &str {
-        if self.kind == DeletionKind::Namespace { &self.name } else { &self.namespace }
+        let DeletionSubject { namespace, name, .. } = &self.subject;
+        Address { resource: &self.resource, namespace, name }
     }
 
     /// Returns the object as expressions see it.
     pub(super) fn used_object(&self) -> UsedObject {
-        let by_metadata = || UsedObject::by_metadata(&self.namespace, &self.name, &self.labels);
-        self.whole.clone().unwrap_or_else(by_metadata)
+        let DeletionSubject { namespace, name, .. } = &self.subject;
+        self.whole.clone().unwrap_or_else(|| UsedObject::by_metadata(namespace, name, &self.labels))
     }
 
     /// Replaces the metadata that decides by that of the stored object.
@@ -246,24 +248,7 @@ impl Target {
 
     /// Judges the target's override annotations.
     pub(super) fn find_override(&self, allowed: Overrides, now: SystemTime) -> Override {
-        overrides::judge(super::NAME, allowed, &self.name, &self.annotations, now)
-    }
-
-    /// Returns the API group of a CRD's objects. The API server requires the name `PLURAL.GROUP`.
-    pub(super) fn group(&self) -> &str {
-        self.name.split_once('.').map_or("", |(_, group)| group)
-    }
-
-    /// Returns kind and name for kubectl: `ns/shop`, `configmaps/app -n shop`.
-    pub(super) fn argument(&self, separator: char) -> String {
-        argument(&self.kind, separator, &self.namespace, &self.name)
-    }
-
-    /// Returns kind and name for messages: `namespace "shop"`, `configmap "shop/app"`.
-    pub(super) fn text(&self) -> String {
-        let Self { kind, namespace, name, .. } = self;
-        let slash = if namespace.is_empty() { "" } else { "/" };
-        format!("{} {:?}", kind.word(), format!("{namespace}{slash}{name}"))
+        overrides::judge(super::NAME, allowed, &self.subject.name, &self.annotations, now)
     }
 }
 
@@ -296,7 +281,7 @@ mod tests {
             request["dryRun"] = true.into();
         });
         let target = target.unwrap();
-        assert_eq!((target.name.as_str(), target.kind), ("shop", DeletionKind::Namespace));
+        assert_eq!((target.subject.name.as_str(), target.subject.kind), ("shop", DeletionKind::Namespace));
         assert_eq!((target.deleting, target.dry_run), (false, true));
         assert_eq!(target.labels.get("a").map(String::as_str), Some("b"));
         let deleting =
@@ -328,7 +313,7 @@ mod tests {
 
     #[test]
     fn reads_the_name_of_each_object_of_a_collection_from_the_old_object() {
-        assert_eq!(read(|request| request["name"] = "".into()).unwrap().name, "shop");
+        assert_eq!(read(|request| request["name"] = "".into()).unwrap().subject.name, "shop");
     }
 
     #[test]
@@ -374,7 +359,7 @@ mod tests {
             |_| {},
             |request| Target::read(DeletionKind::of(&config("{}"), request).unwrap(), request).unwrap(),
         );
-        assert_eq!(target.group(), "example.org");
-        assert_eq!(target.text(), "CRD \"widgets.example.org\"");
+        assert_eq!(target.subject.group(), "example.org");
+        assert_eq!(target.subject.text(), "CRD \"widgets.example.org\"");
     }
 }

@@ -85,44 +85,42 @@ impl SubjectArgs {
         survey: &Survey,
     ) -> Result<Self, Problem> {
         let known = survey.kinds();
-        let (mut named, mut found) = (Vec::new(), Vec::new());
+        let (mut named, mut found): (Vec<DeletionSubject>, Vec<_>) = (Vec::new(), Vec::new());
+        let mut add = |kind: DeletionKind, name: &str| {
+            let subject = DeletionSubject::cluster_wide(kind, name);
+            if !named.contains(&subject) {
+                named.push(subject);
+            }
+        };
         let mut args = args.iter().peekable();
         while let Some(arg) = args.next() {
             match arg {
                 SubjectArg::KindAndName(word, name) => {
                     let of = kind(word, &known).ok_or_else(|| unknown_kind(word, &known))?;
-                    named.push(DeletionSubject::cluster_wide(of, name));
+                    add(of, name);
                 }
                 SubjectArg::Word(word) => {
                     let of = kind(word, &known).ok_or_else(|| without_kind(word))?;
-                    let before = named.len();
-                    while let Some(SubjectArg::Word(name)) = args.peek()
-                        && kind(name, &known).is_none()
-                    {
-                        named.push(DeletionSubject::cluster_wide(of.clone(), name));
-                        args.next();
+                    let is_name = |arg: &&SubjectArg| matches!(arg, SubjectArg::Word(name) if kind(name, &known).is_none());
+                    let mut is_alone = true;
+                    while let Some(SubjectArg::Word(name)) = args.next_if(is_name) {
+                        add(of.clone(), name);
+                        is_alone = false;
                     }
-                    if named.len() == before {
+                    if is_alone {
                         found.push(of);
                     }
                 }
             }
         }
-        let mut seen = Vec::new();
-        named.retain(|subject| {
-            !seen.contains(subject) && {
-                seen.push(subject.clone());
-                true
-            }
-        });
         let is_every = all || selector.is_some();
+        if is_every && named.is_empty() {
+            let kinds = if found.is_empty() { ALL_KINDS.to_vec() } else { found };
+            return Ok(Self::All(kinds, selector.cloned().unwrap_or_default()));
+        }
         let problem = match (is_every, named.is_empty(), found.is_empty()) {
-            (true, true, true) => {
-                return Ok(Self::All(ALL_KINDS.to_vec(), selector.cloned().unwrap_or_default()));
-            }
-            (true, true, false) => return Ok(Self::All(found, selector.cloned().unwrap_or_default())),
             (false, false, true) => return Ok(Self::Named(named)),
-            (true, false, _) => Problem::new("--all and --selector cannot be combined with a name"),
+            (true, ..) => Problem::new("--all and --selector cannot be combined with a name"),
             (false, _, false) => Problem::new("a kind needs a name, --all or --selector"),
             (false, true, true) => Problem::new("no object is named"),
         };
@@ -244,8 +242,7 @@ pub(crate) async fn all_pages(
 /// Reports that an object does not exist, with the nearest name.
 pub(crate) async fn missing(reader: &dyn Reader, subject: &DeletionSubject) -> Problem {
     let DeletionSubject { kind, namespace, name } = subject;
-    let word = if *kind == DeletionKind::Crd { "CustomResourceDefinition" } else { kind.word() };
-    let problem = Problem::new(format!("there is no {word} {name:?}"));
+    let problem = Problem::new(format!("there is no {} {name:?}", kind.word()));
     let resource = kind.resource();
     let query = ListQuery { namespace, ..ListQuery::new(&resource) };
     let objects = list_pages(reader, &Cluster::Local, query, ANSWER_WITHIN).await.unwrap_or_default();

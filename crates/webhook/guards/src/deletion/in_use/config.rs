@@ -28,6 +28,13 @@ pub(in crate::deletion) struct InUseRules {
     pub(in crate::deletion) files: Vec<PathBuf>,
 }
 
+impl InUseRules {
+    /// Returns each rule, with the resource that it protects.
+    pub(in crate::deletion) fn each(&self) -> impl Iterator<Item = (&Resource, &Rule)> {
+        self.kinds.iter().flat_map(|kind| kind.rules.iter().map(|rule| (&kind.resource, rule)))
+    }
+}
+
 /// Reads the section. `is_fleet` is whether objects in member clusters count by default.
 pub(in crate::deletion) fn read(section: &mut Section<'_>, is_fleet: bool) -> InUseRules {
     section.section("inUse", "Objects that are not deleted while other objects use them.", |s| {

@@ -29,10 +29,6 @@ pub(super) use rule::{Rule, UsePredicate};
 pub struct InUseKind {
     /// The resource, at the version at which commands read it. A review has the version of its request.
     pub(super) resource: Resource,
-    /// Its name in messages: `configmap`.
-    pub(super) word: String,
-    /// Whether its objects are in namespaces; `None` if it is not a kind of Kubernetes.
-    pub(super) namespaced: Option<bool>,
     /// The rules, in the order of the configuration.
     pub(super) rules: Vec<Rule>,
 }
@@ -54,11 +50,6 @@ impl fmt::Display for InUseKind {
 }
 
 impl InUseKind {
-    /// Whether Durward reads no object of this kind, because it would read credentials.
-    pub(super) fn is_secret(&self) -> bool {
-        self.resource.group.is_empty() && self.resource.plural == "secrets"
-    }
-
     /// Whether objects must be read whole, because an expression reads more than names and labels.
     pub(super) fn needs_whole(&self) -> bool {
         self.rules.iter().any(Rule::needs_whole)
@@ -66,19 +57,15 @@ impl InUseKind {
 
     /// Adds a rule to the kinds. Rules for one kind are an entry together.
     pub(super) fn add(kinds: &mut Vec<Self>, resource: Resource, rule: Rule) {
-        let is_same = |kind: &&mut Self| {
-            (&kind.resource.group, &kind.resource.plural) == (&resource.group, &resource.plural)
-        };
+        let is_same = |kind: &&mut Self| kind.resource.is(&resource.group, &resource.plural);
         if let Some(kind) = kinds.iter_mut().find(is_same) {
             return kind.rules.push(rule);
         }
-        let word = resource.singular().into_owned();
-        let namespaced = namespaced(&resource);
-        kinds.push(Self { resource, word, namespaced, rules: vec![rule] });
+        kinds.push(Self { resource, rules: vec![rule] });
     }
 }
 
-/// Whether objects of a kind of Kubernetes are in namespaces.
-fn namespaced(resource: &Resource) -> Option<bool> {
+/// Whether objects of a resource are in namespaces; `None` if it is not one of Kubernetes.
+pub(super) fn namespaced(resource: &Resource) -> Option<bool> {
     kinds::of_resource(&resource.group, &resource.plural).map(|kind| kind.namespaced)
 }

@@ -26,7 +26,7 @@ pub(in crate::deletion) struct Rule {
     /// Their namespaces; all if there are none.
     pub(in crate::deletion) namespaces: Vec<String>,
     /// The kinds that can use them.
-    pub(super) used_by: Vec<UsedBy>,
+    pub(in crate::deletion) used_by: Vec<UsedBy>,
     /// The result of a deletion while Durward does not answer.
     pub(in crate::deletion) failure_policy: FailurePolicy,
 }
@@ -36,7 +36,7 @@ pub(in crate::deletion) struct Rule {
 pub(in crate::deletion) struct UsedBy {
     pub(in crate::deletion) resource: Resource,
     /// Whether only the cluster that sends the review counts.
-    pub(super) is_local: bool,
+    pub(in crate::deletion) is_local: bool,
     /// The namespaces whose objects count.
     pub(super) scope: ListScope,
     pub(super) label_selector: Option<RuleExpression>,
@@ -54,11 +54,6 @@ impl Rule {
     /// Whether an expression reads more of the object than its name and labels.
     pub(super) fn needs_whole(&self) -> bool {
         self.used_by.iter().flat_map(UsedBy::expressions).any(RuleExpression::needs_whole_object)
-    }
-
-    /// The resources that the rule lists in every cluster, or those in the local cluster only.
-    pub(in crate::deletion) fn listed(&self, everywhere: bool) -> impl Iterator<Item = &Resource> {
-        self.used_by.iter().filter(move |using| using.is_local != everywhere).map(|using| &using.resource)
     }
 
     /// Returns the Lists that show whether an object is in use.

@@ -94,14 +94,15 @@ pub(super) fn for_in_use(target: &Target, summary: &FleetSummary<'_>) -> Steps {
     let there = if is_local { "" } else { " there" };
     let counts = || summary.in_use.iter().flat_map(|cluster| &cluster.in_use);
     let is_one = counts().map(|count| count.objects).sum::<usize>() == 1 && counts().all(|count| !count.more);
-    let them = match (&target.kind, is_one) {
+    let them = match (&target.subject.kind, is_one) {
         (_, true) => "it",
         (DeletionKind::Namespace | DeletionKind::InUse(_), _) => "them",
         (DeletionKind::Crd, _) => "the objects",
     };
     // Only the configuration has the rules.
-    let config = if matches!(target.kind, DeletionKind::InUse(_)) { " --config durward.yaml" } else { "" };
-    let list = format!(". Full list: kubectl durward impact {}{config}", target.argument('/'));
+    let config =
+        if matches!(target.subject.kind, DeletionKind::InUse(_)) { " --config durward.yaml" } else { "" };
+    let list = format!(". Full list: kubectl durward impact {}{config}", target.subject.argument('/'));
     let list = if target.dry_run { "" } else { &list };
     Steps { next: Some(format!("delete {them}{there} and retry{list}")), ..Steps::default() }
 }
@@ -158,7 +159,7 @@ pub(super) fn for_unknown(&Case { config, target, now, .. }: &Case<'_>, summary:
     let next = if let [first, others @ ..] = waiting.as_slice() {
         Some(wait(config, first, others, now))
     } else if has(Remedy::Connect) {
-        Some(format!("retry once: the {} may just have been deleted", target.kind.word()))
+        Some(format!("retry once: the {} may just have been deleted", target.subject.kind.word()))
     } else if has(Remedy::Reduce) {
         Some("delete some of its objects there and retry".to_owned())
     } else if has(Remedy::Retry) || has(Remedy::RetrySoon) || !is_complete {

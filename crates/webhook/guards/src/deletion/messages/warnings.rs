@@ -80,7 +80,7 @@ fn warn_of_clusters(
             0 => String::new(),
             members => format!(" and {}", member_clusters(members)),
         };
-        let text = target.text();
+        let text = target.subject.text();
         ruling.warnings.push(format!("{PREFIX}{text} is not in use in {local}{members}"));
     }
 }
@@ -109,7 +109,7 @@ fn warn_of_rest(config: &Config, summary: &FleetSummary<'_>, ruling: &mut Ruling
 
 /// Returns the ruling for a target with valid override annotations.
 pub(in crate::deletion) fn overridden(target: &Target, reason: &str, until: &str) -> Ruling {
-    let text = target.text();
+    let text = target.subject.text();
     let warning =
         format!("{PREFIX}{text} is deleted without a check: override until {until}, reason: {reason}");
     Ruling::allow().warn(warning).audit(OVERRIDE, format!("until {until}: {reason}"))
