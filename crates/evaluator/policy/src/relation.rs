@@ -2,15 +2,17 @@
 //!
 //! They have the functions, the types and the cost limit of expressions in admission policies. No other variable exists.
 
+use std::fmt;
+
 use crate::cel::environment::Environment;
-use crate::cel::eval::{Activation, EvalInput};
-use crate::cel::outcome::{Authorization, EvalContext, EvalResult, FactSource, Query};
+use crate::cel::eval::{Activation, EvalInput, Nothing};
+use crate::cel::outcome::{EvalContext, EvalResult};
 use crate::cel::program::Program;
 use crate::cel::reads::Selected;
 use crate::cel::types::CelType;
 use crate::expression::{EXPRESSION_LIMIT, ExpressionError, Refused, failure, library};
 use crate::field::{Path, PathStep};
-use crate::release::Release;
+use crate::release::{NEWEST, Release};
 use crate::schema::Schema;
 use crate::value::{Arena, Value};
 
@@ -35,30 +37,32 @@ impl Side {
 const OBJECT: &str = "object";
 const BY: &str = "by";
 
-/// A compiled expression over `object` and perhaps `by`.
+/// A compiled expression over `object` and perhaps `by`. It has the newest functions, because no API server evaluates it.
 pub struct Relation {
     program: Program,
     /// The read fields of `object` and `by`.
     selected: [Selected; 2],
 }
 
+impl fmt::Debug for Relation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Relation").finish_non_exhaustive()
+    }
+}
+
 impl Relation {
     /// Compiles an expression over both objects, which must be a bool.
-    pub fn condition(source: &str, release: Release) -> Result<Self, Refused> {
-        Self::compile(source, release, &[OBJECT, BY], &[CelType::Bool])
+    pub fn condition(source: &str) -> Result<Self, Refused> {
+        Self::compile(source, &[OBJECT, BY], &[CelType::Bool])
     }
 
     /// Compiles an expression over `object` alone, which must be a string.
-    pub fn text(source: &str, release: Release) -> Result<Self, Refused> {
-        Self::compile(source, release, &[OBJECT], &[CelType::String])
+    pub fn text(source: &str) -> Result<Self, Refused> {
+        Self::compile(source, &[OBJECT], &[CelType::String])
     }
 
-    fn compile(
-        source: &str,
-        release: Release,
-        variables: &[&str],
-        accepted: &'static [CelType],
-    ) -> Result<Self, Refused> {
+    fn compile(source: &str, variables: &[&str], accepted: &'static [CelType]) -> Result<Self, Refused> {
+        let release = Release::for_stored(NEWEST);
         let environment = Environment::untyped(&library(release), release, variables);
         let program = Program::compile(source, &environment, accepted)?;
         let selected = [OBJECT, BY].map(|name| Program::selected(source, release, name));
@@ -92,17 +96,22 @@ impl Relation {
         }
     }
 
-    /// Evaluates the expression.
+    /// Evaluates the expression. An error is a text for users.
     pub fn evaluate<'a>(
         &'a self,
         object: Value<'a>,
         by: Option<Value<'a>>,
         arena: &'a Arena,
-    ) -> Result<Value<'a>, ExpressionError> {
-        let context = EvalContext { arena, answers: &NoFacts, keep_going: &|| true };
+    ) -> Result<Value<'a>, String> {
+        let context = EvalContext { arena, answers: &Nothing, keep_going: &|| true };
         let activation = Pair { object, by };
         let shared = EvalInput { context, activation: &activation };
-        self.program.evaluate(EXPRESSION_LIMIT, shared).0.map_err(failure)
+        self.program.evaluate(EXPRESSION_LIMIT, shared).0.map_err(|fault| match failure(fault) {
+            ExpressionError::Error(text) => text,
+            ExpressionError::TooExpensive => "it costs more than an expression may".to_owned(),
+            ExpressionError::Limit(_) => "it needs more memory or time than an expression has".to_owned(),
+            ExpressionError::Unknown(_) => "it reads what is not known".to_owned(),
+        })
     }
 }
 
@@ -139,28 +148,15 @@ impl<'a> Activation<'a> for Pair<'a> {
     }
 }
 
-struct NoFacts;
-
-impl FactSource for NoFacts {
-    fn decision(&self, _: &Query<'_>) -> Option<Authorization> {
-        None
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::release::NEWEST;
     use crate::value::read_json;
-
-    fn release() -> Release {
-        Release::for_stored(NEWEST)
-    }
 
     #[test]
     fn compares_two_objects() {
         let source = "by.spec.?name.orValue('') == object.metadata.name";
-        let relation = Relation::condition(source, release()).unwrap();
+        let relation = Relation::condition(source).unwrap();
         for (by, expected) in [(r#"{"spec":{"name":"a"}}"#, true), (r#"{"spec":{}}"#, false)] {
             let arena = Arena::new();
             let object = read_json(r#"{"metadata":{"name":"a"}}"#, &arena).unwrap();
@@ -173,22 +169,22 @@ mod tests {
 
     #[test]
     fn a_missing_field_is_an_error() {
-        let relation = Relation::condition("by.spec.name == object.metadata.name", release()).unwrap();
+        let relation = Relation::condition("by.spec.name == object.metadata.name").unwrap();
         let arena = Arena::new();
         let object = read_json(r#"{"metadata":{"name":"a"}}"#, &arena).unwrap();
         let error = relation.evaluate(object, Some(object), &arena).unwrap_err();
-        assert_eq!(error, ExpressionError::Error("no such key: spec".to_owned()));
+        assert_eq!(error, "no such key: spec");
     }
 
     #[test]
     fn other_variables_and_types_are_refused_with_their_place() {
-        let refused = |source| Relation::condition(source, release()).err().unwrap();
+        let refused = |source| Relation::condition(source).err().unwrap();
         assert!(refused("oldObject == by").message.contains("undeclared reference to 'oldObject'"));
         assert!(refused("by.metadata.name").message.contains("must evaluate to bool"));
         let places = refused("by.metadata.name == 'a' &&\n 1 + 'a' == 2").places;
         assert_eq!((places[0].0, places[0].1), (2, 4));
-        assert!(Relation::text("by.metadata.name", release()).is_err());
-        assert!(Relation::text("'a=' + object.metadata.name", release()).is_ok());
+        assert!(Relation::text("by.metadata.name").is_err());
+        assert!(Relation::text("'a=' + object.metadata.name").is_ok());
     }
 
     #[test]
@@ -209,7 +205,7 @@ mod tests {
             ("by.spec.refs[0].nam == 'a'", Some("by.spec.refs[0].nam")),
             ("by.status.x == 'a'", Some("by.status.x")),
         ] {
-            let relation = Relation::condition(source, release()).unwrap();
+            let relation = Relation::condition(source).unwrap();
             assert_eq!(
                 relation.unknown_fields(Side::By, &schema).first().map(String::as_str),
                 expected,
@@ -230,7 +226,7 @@ mod tests {
             ("by[object.metadata.name] == 1", true, false),
             ("true", true, true),
         ] {
-            let relation = Relation::condition(source, release()).unwrap();
+            let relation = Relation::condition(source).unwrap();
             let fields = ["name", "labels"];
             assert_eq!(relation.reads_only_metadata(Side::Object, &fields), of_object, "{source}");
             assert_eq!(relation.reads_only_metadata(Side::By, &fields), of_by, "{source}");

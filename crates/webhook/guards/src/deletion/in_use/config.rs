@@ -8,10 +8,10 @@ use ::config::{Problem, Section, nearest};
 use cluster::Resource;
 use policy::expression::Refused;
 use policy::kinds;
+use policy::relation::Relation;
 
 use super::super::config::resource;
 use super::super::queries::ListScope;
-use super::expression::RuleExpression;
 use super::rule::{Rule, UsedBy};
 use super::{InUseKind, library, namespaced};
 use crate::common::FailurePolicy;
@@ -152,11 +152,10 @@ fn using(section: &mut Section<'_>, protected: Option<bool>, is_fleet: bool) -> 
         &[("same", ListScope::OfTarget), ("any", ListScope::All)],
     );
     let label_selector =
-        expression(section, "labelSelector", "Label selector, as CEL over object.", RuleExpression::text);
+        expression(section, "labelSelector", "Label selector, as CEL over object.", Relation::text);
     let field_selector =
-        expression(section, "fieldSelector", "Field selector, as CEL over object.", RuleExpression::text);
-    let condition =
-        expression(section, "where", "Whether by uses object, as CEL.", RuleExpression::condition);
+        expression(section, "fieldSelector", "Field selector, as CEL over object.", Relation::text);
+    let condition = expression(section, "where", "Whether by uses object, as CEL.", Relation::condition);
     let resource = resource?;
     if resource.is("", "secrets") {
         let why = "is secrets, which would let Durward read every Secret of every cluster";
@@ -192,19 +191,15 @@ fn expression(
     section: &mut Section<'_>,
     key: &'static str,
     doc: &'static str,
-    compile: fn(&str) -> Result<RuleExpression, Refused>,
-) -> Option<RuleExpression> {
+    compile: fn(&str) -> Result<Relation, Refused>,
+) -> Option<Arc<Relation>> {
     let source = section.optional_text(key, "CEL", doc)?;
-    match compile(&source) {
-        Ok(expression) => Some(expression),
-        Err(refused) => {
-            let places = refused.places.iter();
-            let places: Vec<_> =
-                places.map(|(line, column, text)| format!("line {line}, column {column}: {text}")).collect();
-            section.problem(key, places.join("; "), None);
-            None
-        }
-    }
+    let report = |refused: Refused| {
+        let place = |(line, column, text)| format!("line {line}, column {column}: {text}");
+        let places: Vec<_> = refused.places.into_iter().map(place).collect();
+        section.problem(key, places.join("; "), None);
+    };
+    compile(&source).map_err(report).ok().map(Arc::new)
 }
 
 /// Reads a resource. A kind of Kubernetes must exist.

@@ -9,11 +9,11 @@ use ::config::{Selector, SelectorExt as _};
 use admission::Cause;
 use cluster::fleet::{Object, Part};
 use cluster::{Resource, cause};
-use policy::relation::Side;
+use policy::relation::{Relation, Side};
 use policy::schema::Schema;
 
 use super::super::queries::{self, InUseRule, ListScope, Noun, ResourceQuery};
-use super::expression::{RuleExpression, UsedObject};
+use super::expression::{UsedObject, needs_whole_by, needs_whole_object};
 use crate::common::FailurePolicy;
 
 /// A rule: objects that it selects aren't deleted while others use them.
@@ -39,9 +39,9 @@ pub(in crate::deletion) struct UsedBy {
     pub(in crate::deletion) is_local: bool,
     /// The namespaces whose objects count.
     pub(super) scope: ListScope,
-    pub(super) label_selector: Option<RuleExpression>,
-    pub(super) field_selector: Option<RuleExpression>,
-    pub(super) condition: Option<RuleExpression>,
+    pub(super) label_selector: Option<Arc<Relation>>,
+    pub(super) field_selector: Option<Arc<Relation>>,
+    pub(super) condition: Option<Arc<Relation>>,
 }
 
 impl Rule {
@@ -53,7 +53,7 @@ impl Rule {
 
     /// Whether an expression reads more of the object than its name and labels.
     pub(super) fn needs_whole(&self) -> bool {
-        self.used_by.iter().flat_map(UsedBy::expressions).any(RuleExpression::needs_whole_object)
+        self.used_by.iter().flat_map(UsedBy::expressions).any(needs_whole_object)
     }
 
     /// Returns the Lists that show whether an object is in use.
@@ -98,23 +98,22 @@ impl Rule {
 }
 
 impl UsedBy {
-    fn expressions(&self) -> impl Iterator<Item = &RuleExpression> {
-        [&self.label_selector, &self.field_selector, &self.condition].into_iter().flatten()
+    fn expressions(&self) -> impl Iterator<Item = &Relation> {
+        [&self.label_selector, &self.field_selector, &self.condition].into_iter().flatten().map(Arc::as_ref)
     }
 
     fn part(&self) -> Part {
-        let needs_whole = self.condition.as_ref().is_some_and(RuleExpression::needs_whole_by);
-        if needs_whole { Part::Whole } else { Part::Metadata }
+        if self.condition.as_deref().is_some_and(needs_whole_by) { Part::Whole } else { Part::Metadata }
     }
 
     fn query(&self, rule: &Arc<str>, object: &UsedObject) -> Result<ResourceQuery, Cause> {
-        let selector = |key: &str, expression: &Option<RuleExpression>| {
+        let selector = |key: &str, expression: &Option<Arc<Relation>>| {
             let Some(expression) = expression else { return Ok(String::new()) };
             let failed = |why| {
                 let text = format!("rule {rule}: {key} of {}: {why}", self.resource);
                 Cause::new(cause::POLICY_LIMIT, text)
             };
-            expression.selector(object).map_err(failed)
+            object.selector(expression).map_err(failed)
         };
         let own = selector("fieldSelector", &self.field_selector)?;
         // Pods that have ended use nothing.
@@ -167,7 +166,7 @@ impl UsedBy {
 pub(in crate::deletion) struct UsePredicate {
     /// The name of the rule.
     pub(in crate::deletion) rule: Arc<str>,
-    condition: Option<RuleExpression>,
+    condition: Option<Arc<Relation>>,
     object: UsedObject,
     /// Whether objects count that are being deleted: a custom object waits for a controller that must clean up.
     counts_deleting: bool,
@@ -185,7 +184,7 @@ impl UsePredicate {
         let objects: Vec<&Object> = objects.iter().filter(counts).collect();
         match &self.condition {
             None => objects.into_iter().for_each(|object| each(object, Ok(true))),
-            Some(condition) => condition.matches(&self.object, &objects, deadline, |object, found| {
+            Some(condition) => self.object.each_use(condition, &objects, deadline, |object, found| {
                 let name = &object.name;
                 let explain = |why| format!("rule {}: `where` of {name} has no result: {why}", self.rule);
                 each(object, found.map_err(explain));
