@@ -91,7 +91,9 @@ impl UsedObject {
                 let value = condition.evaluate(used.clone()?, Some(value_of(by, &arena)?), &arena)?;
                 value.as_bool().ok_or_else(|| "it is not a bool".to_owned())
             };
-            batch.iter().for_each(|by| each(by, is_use(by)));
+            for by in batch {
+                each(by, is_use(by));
+            }
         }
     }
 }
