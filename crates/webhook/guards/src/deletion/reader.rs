@@ -148,6 +148,15 @@ impl FactsReader<'_> {
                 page.objects.retain(|object| object.namespace.is_empty() || object.namespace == space);
             }
             list.add(&page.objects, query, space, deadline);
+            if Instant::now() >= deadline {
+                let (many, read) = (&query.noun.many, pages_of(pages.pages_read()));
+                let text = format!(
+                    "received {read} of {many}, but did not examine all in {:.1} s",
+                    time.as_secs_f64()
+                );
+                list.unknown.push(Cause::new(cause::TOO_LONG, text));
+                return ListResult { is_interrupted: true, more: true, ..list };
+            }
             if more && !list.in_use.is_empty() {
                 return ListResult { more, ..list };
             }
@@ -211,13 +220,17 @@ impl FactsReader<'_> {
             }
             (Some(long), ..) => format!("{}; with smaller pages: {}", long.text, why.text),
             (None, cause::TIMEOUT, read) => {
-                let pages = if read == 1 { "one page".to_owned() } else { format!("{read} pages") };
+                let pages = pages_of(read);
                 format!("received {pages} of {many}, but not the last one in {:.1} s", time.as_secs_f64())
             }
             (None, ..) => return why,
         };
         Cause::new(cause::TOO_LONG, text)
     }
+}
+
+fn pages_of(number: usize) -> String {
+    if number == 1 { "one page".to_owned() } else { format!("{number} pages") }
 }
 
 /// Returns the resource at the version at which the cluster's objects are read: the stored version if it is served, since its

@@ -89,9 +89,13 @@ async fn reviewed(yaml: &str, fleet: &FakeWorld, change: impl FnOnce(&mut Value)
 }
 
 async fn answered(yaml: &str, fleet: &FakeWorld, body: &[u8]) -> Ruling {
+    answered_within(yaml, fleet, body, Duration::from_millis(8500)).await
+}
+
+async fn answered_within(yaml: &str, fleet: &FakeWorld, body: &[u8], time: Duration) -> Ruling {
     let guard = config(yaml).build(&Clients { writer: None, ..fleet.clients() }).remove(0);
     let review = decode(body, guard.fields()).unwrap();
-    let deadline = tokio::time::Instant::now() + Duration::from_millis(8500);
+    let deadline = tokio::time::Instant::now() + time;
     guard.review(&review.request, deadline.into_std()).await
 }
 

@@ -73,7 +73,7 @@ impl UsedObject {
         value.as_str().map(str::to_owned).ok_or_else(|| "it is not a string".to_owned())
     }
 
-    /// Calls `each` for every object, with whether it uses this one. Ends at the deadline.
+    /// Calls `each` for every object before the deadline, with whether it uses this one.
     pub(super) fn each_use(
         &self,
         condition: &Relation,
@@ -85,13 +85,13 @@ impl UsedObject {
             let arena = Arena::new();
             let used = self.value(&arena);
             let is_use = |by: &Object| {
-                if Instant::now() >= deadline {
-                    return Err("there was no time left".to_owned());
-                }
                 let value = condition.evaluate(used.clone()?, Some(value_of(by, &arena)?), &arena)?;
                 value.as_bool().ok_or_else(|| "it is not a bool".to_owned())
             };
             for by in batch {
+                if Instant::now() >= deadline {
+                    return;
+                }
                 each(by, is_use(by));
             }
         }

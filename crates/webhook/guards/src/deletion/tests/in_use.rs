@@ -224,3 +224,22 @@ async fn a_rule_of_this_cluster_reads_no_member() {
     let requests = fleet.requests();
     assert!(requests.iter().all(|request| request.starts_with("(local)")), "{requests:?}");
 }
+
+/// The clock is not paused, since it must pass while objects are examined.
+#[tokio::test]
+async fn objects_that_could_not_be_examined_in_time_are_unknown() {
+    let each = "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9].all";
+    let slow =
+        format!("{each}(a, {each}(b, {each}(c, {each}(d, {each}(e, by.spec.containers.size() == 1)))))");
+    let rule = format!(
+        "fleet: karmada\ninUse: {{rules: [{{name: slow, protects: {{resource: configmaps}}, \
+         usedBy: [{{resource: pods, version: v1, where: '!({slow})'}}]}}]}}\n"
+    );
+    let pods: Vec<_> = (0..60).map(|number| mounting(&format!("web-{number}"), "else")).collect();
+    let body = review("configmaps", "app", |r| r["oldObject"]["metadata"]["namespace"] = "shop".into());
+    let ruling = answered_within(&rule, &with_pods(&pods), &body, Duration::from_millis(900)).await;
+    assert_eq!(code(&ruling), cause::TOO_LONG);
+    let message = &denial(&ruling).message;
+    assert!(message.contains("received one page of pods, but did not examine all in 0."), "{message}");
+    assert!(message.contains("guards.deletion.webhook.timeoutSeconds"), "{message}");
+}
