@@ -35,44 +35,46 @@ pub(super) struct ConfigMap {
 }
 
 /// Creates a namespace with so many pods, and returns its `ConfigMap`s, those in use first.
-pub(super) fn create(api: &Api, namespace: &str, pods: usize) -> Result<Vec<ConfigMap>> {
-    let elsewhere = format!("{namespace}-elsewhere");
-    for name in [namespace, &elsewhere] {
-        api.create("/api/v1/namespaces", &json!({"metadata": {"name": name}}))?.succeeded()?;
-    }
-    let names = WAYS.iter().flat_map(|way| (0..EACH).map(move |number| (way, format!("{way}-{number}"))));
+pub(super) fn create(cluster: &Cluster, namespace: &str, pods: usize) -> Result<Vec<ConfigMap>> {
     let mut specs = vec![spec(); pods];
     let (mut used, mut free) = (Vec::new(), Vec::new());
+    let names = WAYS.iter().flat_map(|way| (0..EACH).map(move |number| (way, format!("{way}-{number}"))));
     for (at, (way, name)) in names.enumerate() {
         push(&mut specs[at % pods], item(way, &name));
         free.push(format!("{name}-free"));
         used.push(name);
     }
+    let elsewhere = format!("{namespace}-elsewhere");
+    let mut objects: Vec<Value> = [namespace, &elsewhere]
+        .map(|name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))
+        .into();
     for (number, spec) in specs.iter().enumerate() {
-        create_pod(api, namespace, &format!("web-{number}"), spec)?;
+        objects.push(pod(namespace, &format!("web-{number}"), spec));
     }
     // Pods of which none counts.
-    for (namespace, name) in [(namespace, "ended"), (namespace, "deleted"), (elsewhere.as_str(), "elsewhere")]
-    {
+    for (namespace, name) in [(namespace, "ended"), (namespace, "deleted"), (&elsewhere, "elsewhere")] {
         let mut spec = spec();
         push(&mut spec, item("volume", name));
-        create_pod(api, namespace, name, &spec)?;
+        objects.push(pod(namespace, name, &spec));
         free.push(name.to_owned());
     }
-    let pod = |name: &str| format!("/api/v1/namespaces/{namespace}/pods/{name}");
-    api.merge(&format!("{}/status", pod("ended")), &json!({"status": {"phase": "Succeeded"}}))?
-        .succeeded()?;
-    api.merge(&pod("deleted"), &json!({"metadata": {"finalizers": ["bench.durward.dev/stays"]}}))?
-        .succeeded()?;
-    api.delete(&pod("deleted"))?.succeeded()?;
-    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
-    let mut maps = Vec::new();
-    let used = used.into_iter().map(|name| (name, true));
-    for (name, is_used) in used.chain(free.into_iter().map(|name| (name, false))) {
-        api.create(&path, &json!({"metadata": {"name": name}, "data": {"key": "value"}}))?.succeeded()?;
-        maps.push(ConfigMap { path: format!("{path}/{name}?dryRun=All"), is_used });
+    for name in used.iter().chain(&free) {
+        let metadata = json!({"namespace": namespace, "name": name});
+        objects.push(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}));
     }
-    Ok(maps)
+    let objects = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+    cluster.kubectl().run_with(&["create", "-f", "-"], &objects.to_string())?.succeeded()?;
+    let (api, pods) = (cluster.api(), format!("/api/v1/namespaces/{namespace}/pods"));
+    api.merge(&format!("{pods}/ended/status"), &json!({"status": {"phase": "Succeeded"}}))?.succeeded()?;
+    let stays = json!({"metadata": {"finalizers": ["bench.durward.dev/stays"]}});
+    api.merge(&format!("{pods}/deleted"), &stays)?.succeeded()?;
+    api.delete(&format!("{pods}/deleted"))?.succeeded()?;
+    let map = |name: &String, is_used| {
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}?dryRun=All");
+        ConfigMap { path, is_used }
+    };
+    let used = used.iter().map(|name| map(name, true));
+    Ok(used.chain(free.iter().map(|name| map(name, false))).collect())
 }
 
 fn spec() -> Value {
@@ -97,7 +99,6 @@ fn push(spec: &mut Value, (field, item): (&str, Value)) {
     }
 }
 
-fn create_pod(api: &Api, namespace: &str, name: &str, spec: &Value) -> Result<()> {
-    let pod = json!({"metadata": {"name": name}, "spec": spec});
-    api.create(&format!("/api/v1/namespaces/{namespace}/pods"), &pod)?.succeeded().map(drop)
+fn pod(namespace: &str, name: &str, spec: &Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": namespace, "name": name}, "spec": spec})
 }
