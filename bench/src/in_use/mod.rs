@@ -126,8 +126,9 @@ impl Figures {
         let api = cluster.api();
         self.measure(api, Side::NoWebhook, None)?;
         let running = kyverno.start()?;
-        self.measure(api, Side::Kyverno, Some(running.process.pid()))
-            .map_err(|error| running.process.failure(format_args!("{error:#}")))?;
+        let started = self.await_webhook(api, true);
+        started.map_err(|error| running.process.failure(format_args!("{error:#}")))?;
+        self.measure(api, Side::Kyverno, Some(running.process.pid()))?;
         running.end()?;
         self.await_webhook(api, false)?;
         let mut installation = Installation::by_url(context, cluster, GUARDS)?;
