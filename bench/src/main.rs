@@ -7,6 +7,7 @@
 //! | `fleet` | the verdict over a simulated fleet of up to 5,000 member clusters, beside two plain clients |
 //! | `resources` | the guard of policies under load, beside the echo |
 //! | `check` | `durward check` beside Kyverno's CLI |
+//! | `in-use` | an in-use rule beside Kyverno's admission controller, on a real API server |
 //!
 //! The measured process runs on one core; load and simulated servers run on the other. A figure over its limit makes the run exit
 //! with 1.
@@ -18,6 +19,7 @@ mod check;
 mod echo;
 mod figures;
 mod fleet;
+mod in_use;
 mod kernel;
 mod load;
 mod peers;
@@ -42,25 +44,31 @@ const SERVER_CORE: &str = "0";
 const LOAD_CORE: &str = "1";
 
 /// All parts, in the order of the page of results.
-const PARTS: &[&str] = &["server", "steps", "fleet", "resources", "check"];
+const PARTS: &[&str] = &["server", "steps", "fleet", "resources", "check", "in-use"];
 /// Rounds of each figure.
 const ROUNDS: usize = 5;
 /// Variable that makes runs short, to test the benchmark itself. Their figures mean nothing.
 const SHORT: &str = "BENCH_SHORT";
 
 const USAGE: &str = "arguments: names of parts (without any: all, and then the page of results), or one of
-  deps  build the peers
+  deps  build the peers and the API server
   page  write bench/RESULTS.md from the stored figures";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    // The harness of the API server runs only in namespaces of its own, which need root.
+    if let ["deps"] | ["measure", "in-use"] = words.as_slice()
+        && let Some(code) = e2e::supervisor::isolate()
+    {
+        return code;
+    }
     let done = match words.as_slice() {
         [] => run(PARTS).and_then(|good| {
             report::write()?;
             Ok(good)
         }),
-        ["deps"] => peers::Peer::build_all().map(|()| true),
+        ["deps"] => peers::Peer::build_all().and_then(|()| in_use::build()).map(|()| true),
         ["page"] => report::write().map(|()| true),
         ["measure", part] => measure(part),
         ["echo", ..] => echo::serve(),
@@ -82,9 +90,13 @@ fn main() -> ExitCode {
 fn run(parts: &[&str]) -> Result<bool> {
     let mut failed = Vec::new();
     for part in parts {
-        let status = pinned(LOAD_CORE, &std::env::current_exe()?).args(["measure", part]).status();
-        let status =
-            status.map_err(|error| format!("taskset (package util-linux) did not start: {error}"))?;
+        let program = std::env::current_exe()?;
+        let mut command = pinned(LOAD_CORE, &program);
+        // The harness of the API server starts Durward by this variable.
+        command.args(["measure", part]).env("DURWARD_BIN", program.with_file_name("durward"));
+        let status = command
+            .status()
+            .map_err(|error| format!("taskset (package util-linux) did not start: {error}"))?;
         if !status.success() {
             failed.push(*part);
         }
@@ -111,6 +123,7 @@ fn measure(part: &str) -> Result<bool> {
         "fleet" => fleet::measure(&folder, &mut report)?,
         "resources" => resources::measure(&folder, &mut report)?,
         "check" => check::measure(&folder, &mut report)?,
+        "in-use" => in_use::measure(&mut report)?,
         other => return Err(format!("{other} is not a part").into()),
     }
     report.store()?;

@@ -12,14 +12,19 @@ pub(crate) enum Peer {
     ControllerRuntime,
     /// Kyverno's CLI.
     Kyverno,
+    /// Kyverno's admission controller, of the same module.
+    KyvernoController,
 }
 
 impl Peer {
-    /// Returns the program's name, which is that of its directory, and the package of its main function.
-    fn source(self) -> (&'static str, &'static str) {
+    /// Returns the program's name, the directory of its module, and the package of its main function.
+    fn source(self) -> (&'static str, &'static str, &'static str) {
         match self {
-            Self::ControllerRuntime => ("controller-runtime", "."),
-            Self::Kyverno => ("kyverno", "github.com/kyverno/kyverno/cmd/cli/kubectl-kyverno"),
+            Self::ControllerRuntime => ("controller-runtime", "controller-runtime", "."),
+            Self::Kyverno => ("kyverno", "kyverno", "github.com/kyverno/kyverno/cmd/cli/kubectl-kyverno"),
+            Self::KyvernoController => {
+                ("kyverno-controller", "kyverno", "github.com/kyverno/kyverno/cmd/kyverno")
+            }
         }
     }
 
@@ -36,14 +41,15 @@ impl Peer {
         report::directory().join("peers").join(self.source().0)
     }
 
-    fn module(self) -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(self.source().0)
+    /// Returns the directory of the Go module that pins it.
+    pub(crate) fn module(self) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(self.source().1)
     }
 
     /// Builds all programs. The first time takes minutes; later Go finds what it has compiled.
     pub(crate) fn build_all() -> Result<()> {
-        for peer in [Self::ControllerRuntime, Self::Kyverno] {
-            let (name, package) = peer.source();
+        for peer in [Self::ControllerRuntime, Self::Kyverno, Self::KyvernoController] {
+            let (name, _, package) = peer.source();
             println!("building {name} into {}", peer.path().display());
             let status = Command::new("go")
                 .current_dir(peer.module())
