@@ -26,7 +26,7 @@ impl Folder {
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned(), "127.0.0.1".to_owned()])?;
         fs::write(path.join("tls.crt"), made.cert.pem())?;
         fs::write(path.join("tls.key"), made.signing_key.serialize_pem())?;
-        for guards in [Guards::Lxcfs, Guards::Three, Guards::Policies] {
+        for guards in [Guards::Lxcfs, Guards::Three, Guards::InUse, Guards::Policies] {
             fs::write(path.join(guards.file()), CONFIGURATION.to_owned() + guards.sections())?;
         }
         fs::write(path.join("snapshot/snapshot.yaml"), SNAPSHOT)?;
