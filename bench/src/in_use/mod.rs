@@ -38,7 +38,7 @@ pub(crate) fn build() -> crate::Result<()> {
 
 /// Measures the rule.
 pub(crate) fn measure(report: &mut Report) -> crate::Result<()> {
-    // The harness starts this program, by a variable.
+    // The harness starts Durward by `DURWARD_BIN`, so it must be built.
     binary()?;
     let program = Peer::KyvernoController.program()?;
     let figures = Figures::of(&program).map_err(|error| format!("{error:#}"))?;
@@ -61,7 +61,7 @@ pub(crate) fn measure(report: &mut Report) -> crate::Result<()> {
     Ok(())
 }
 
-/// What the API server asks. The numbers are the places in arrays of samples.
+/// The webhook that the API server asks. The numbers are the places in arrays of samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     NoWebhook,
@@ -168,7 +168,7 @@ impl Figures {
     }
 }
 
-/// Returns whether a webhook denied it. Another failure is no verdict.
+/// Returns whether a webhook denied it. Any other failure is an error.
 fn is_denied(answer: &Answer) -> Result<bool> {
     let is_denied = !answer.is_success() && answer.message().contains("denied the request");
     if !is_denied && !answer.is_success() {

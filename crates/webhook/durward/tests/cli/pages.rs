@@ -184,6 +184,24 @@ fn the_book_stays_short() {
 }
 
 #[test]
+fn the_readme_has_the_measured_cpu_of_a_review() {
+    let read = |name: &str| fs::read_to_string(root().join(name)).unwrap();
+    let results = read("bench/RESULTS.md");
+    let is_it =
+        |line: &&str| line.starts_with("| pod that gets LXCFS files") && line.contains("controller-runtime");
+    let ratio = results.lines().find(is_it).unwrap().split('|').nth(4).unwrap();
+    let figures =
+        ratio.split([' ', '(', ')']).filter_map(|word| word.parse::<f64>().ok()).collect::<Vec<_>>();
+    let [median, lowest, highest] = figures.try_into().unwrap();
+    let (part, least, most) = (1.0 / median, 100.0 * lowest, 100.0 * highest);
+    for (page, to) in [("README.md", "to"), ("README.zh-CN.md", "到")] {
+        let page = read(page);
+        assert!(page.contains(&format!("1/{part:.0}")), "{part:.0}");
+        assert!(page.contains(&format!("{least:.1} {to} {most:.1} %")), "{least:.1} {most:.1}");
+    }
+}
+
+#[test]
 fn the_readme_is_short_and_its_translation_has_the_same_blocks() {
     let read = |name: &str| fs::read_to_string(root().join(name)).unwrap();
     let (english, chinese) = (read("README.md"), read("README.zh-CN.md"));

@@ -148,6 +148,7 @@ impl FactsReader<'_> {
                 page.objects.retain(|object| object.namespace.is_empty() || object.namespace == space);
             }
             list.add(&page.objects, query, space, deadline);
+            // `add` examines no object after the deadline, so a use can be among those that it left out.
             if Instant::now() >= deadline {
                 let (many, read) = (&query.noun.many, pages_of(pages.pages_read()));
                 let text = format!(
